@@ -229,11 +229,8 @@ impl Election {
                     state.renewals += 1;
                     if began {
                         state.terms += 1;
-                        tracing::info!(
-                            lease = self.settings.lease(),
-                            identity = self.settings.identity,
-                            "leading"
-                        );
+                        let (lease, identity) = (self.settings.lease(), &self.settings.identity);
+                        tracing::info!(lease, identity, "leading");
                     }
                 }
             }
@@ -324,11 +321,8 @@ impl Election {
                 Ok(lease) => {
                     state.wrote();
                     state.campaign.observed(now, Some(lease));
-                    tracing::info!(
-                        lease = self.settings.lease(),
-                        identity = self.settings.identity,
-                        "lease given back"
-                    );
+                    let (lease, identity) = (self.settings.lease(), &self.settings.identity);
+                    tracing::info!(lease, identity, "lease given back");
                     return;
                 }
                 Err(Failed::Conflict) => state.campaign.conflicted(now),

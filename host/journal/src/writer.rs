@@ -161,51 +161,42 @@ impl Growing {
     }
 }
 
-/// Where a folder's segments end.
-#[derive(Default)]
-struct Ends {
-    /// The number of the next entry.
-    next_n: u64,
-    newest: Option<(SegmentFile, Segment)>,
-    torn: Option<Torn>,
-}
+/// The end of a folder's segments: the number of the next entry, the newest segment, and what was cut off.
+type Ends = (u64, Option<(SegmentFile, Segment)>, Option<Torn>);
 
-impl Ends {
-    /// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
-    fn of(files: &mut VecDeque<SegmentFile>) -> Result<Self, JournalError> {
-        let mut ends = Self::default();
-        while let Some(file) = files.pop_back() {
-            match Segment::read(&file.path) {
-                Ok(mut segment) => {
-                    if let Some(cut) = segment.torn.take() {
-                        truncate(&file.path, segment.bytes)?;
-                        ends.torn = ends.torn.or(Some(cut));
-                    }
-                    if segment.first != file.first {
-                        let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
-                        return Err(ReadError::Damaged {
-                            file: segment.name,
-                            line: 1,
-                            reason,
-                        }
-                        .into());
-                    }
-                    ends.next_n = ends.next_n.max(segment.next_n());
-                    let bytes = segment.bytes;
-                    ends.newest = Some((SegmentFile { bytes, ..file }, segment));
-                    break;
+/// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
+fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> {
+    let (mut next_n, mut torn) = (0, None);
+    while let Some(file) = files.pop_back() {
+        match Segment::read(&file.path) {
+            Ok(mut segment) => {
+                if let Some(cut) = segment.torn.take() {
+                    truncate(&file.path, segment.bytes)?;
+                    torn = torn.or(Some(cut));
                 }
-                // The host was killed while it wrote the header: the previous segment is the newest one.
-                Err(ReadError::Empty { torn: cut, .. }) => {
-                    fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
-                    ends.torn = ends.torn.or(cut);
-                    ends.next_n = ends.next_n.max(file.first);
+                if segment.first != file.first {
+                    let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
+                    return Err(ReadError::Damaged {
+                        file: segment.name,
+                        line: 1,
+                        reason,
+                    }
+                    .into());
                 }
-                Err(error) => return Err(error.into()),
+                let bytes = segment.bytes;
+                let next_n = next_n.max(segment.next_n());
+                return Ok((next_n, Some((SegmentFile { bytes, ..file }, segment)), torn));
             }
+            // The host was killed while it wrote the header: the previous segment is the newest one.
+            Err(ReadError::Empty { torn: cut, .. }) => {
+                fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
+                torn = torn.or(cut);
+                next_n = next_n.max(file.first);
+            }
+            Err(error) => return Err(error.into()),
         }
-        Ok(ends)
     }
+    Ok((next_n, None, torn))
 }
 
 impl Journal {
@@ -215,7 +206,7 @@ impl Journal {
         let owner = files.enter(dir);
         create_dir(dir, options.sync != Sync::Write)?;
         let mut older = VecDeque::from(segment_files(dir)?);
-        let Ends { next_n, newest, torn } = Ends::of(&mut older)?;
+        let (next_n, newest, torn) = take_newest(&mut older)?;
         let (found, newest) = newest
             .map(|(file, segment)| (Growing::of(file, &segment), segment))
             .unzip();
