@@ -15,7 +15,6 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::Config;
-use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instance, Instances, Program, replay};
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tally, instance_dir, segment_files};
 use trueup_registry::Registry;
@@ -23,19 +22,12 @@ use trueup_runtime::run;
 use trueup_worlds::{sections, worlds};
 
 use crate::misbehaving;
+use crate::versions::ENGINE;
 
 const KEY: &str = "default/web";
 /// The name in `[guests.lbaas]`: stored data is found by this name, whatever the guest is.
 const NAME: &str = "lbaas";
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
 static COMPONENT: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("1", misbehaving::guests::build));
 static VERSION_1: LazyLock<Arc<Program>> = LazyLock::new(|| program(&COMPONENT));
 static VERSION_2: LazyLock<Arc<Program>> =

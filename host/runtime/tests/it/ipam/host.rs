@@ -12,7 +12,6 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::FailurePolicy;
-use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instances, Program, replay};
 use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_files};
 use trueup_sources::enis::{Eni, Enis};
@@ -26,20 +25,12 @@ use trueup_worlds::worlds;
 use super::disk::{ANSWER_BYTES, Disk};
 
 use crate::misbehaving::guests;
+use crate::versions::ENGINE;
 
 pub(crate) const INSTANCE: &str = "pods";
 
 /// No test here takes this long: a test that hangs fails.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
-
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
 
 static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
     let source = guests::SOURCES.iter().find(|source| source.name == ipam::NAME);

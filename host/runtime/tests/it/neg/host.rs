@@ -10,23 +10,14 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 use trueup_capabilities::{Backends, async_trait};
-use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instances, Program};
 use trueup_journal::{Files, Options};
 use trueup_worlds::worlds;
 
 use crate::misbehaving::guests;
+use crate::versions::ENGINE;
 
 pub(crate) const KEY: &str = "shop/web/80";
-
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
 
 pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let source = guests::SOURCES.iter().find(|source| source.name == "neg");
