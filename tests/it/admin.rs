@@ -99,6 +99,23 @@ pub(crate) fn listening(site: Site) -> Site {
     site
 }
 
+/// A host whose three keys have failed with this message and wait, and its address.
+pub(crate) fn in_trouble(engine: &Engine, message: &str) -> (Site, Started, String) {
+    let site = listening(Site::against(engine));
+    site.edit(
+        "trueup.toml",
+        "backoff_initial_ms = 10\n",
+        "backoff_initial_ms = 60000\n",
+    );
+    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": message }));
+    let mut host = site.start("run", &[]);
+    let address = address(&mut host, 0);
+    for key in ["default/api", "default/web", "kube-system/dns"] {
+        host.wait_for_warning(&format!("{key}: "));
+    }
+    (site, host, address)
+}
+
 fn status(site: &Site, args: &[&str]) -> Ran {
     ran(program().arg("status").args(args).arg("--config").arg(site.folder()))
 }
@@ -369,18 +386,7 @@ fn a_file_that_was_broken_since_does_not_hide_the_host_that_runs() {
 #[test]
 fn a_key_that_fails_is_shown_with_its_error_and_its_next_try() {
     let engine = Engine::start(&[]);
-    let site = listening(Site::against(&engine));
-    site.edit(
-        "trueup.toml",
-        "backoff_initial_ms = 10\n",
-        "backoff_initial_ms = 60000\n",
-    );
-    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room" }));
-    let mut host = site.start("run", &[]);
-    let all = address(&mut host, 0);
-    for key in ["default/api", "default/web", "kube-system/dns"] {
-        host.wait_for_warning(&format!("{key}: "));
-    }
+    let (site, host, all) = in_trouble(&engine, "no room");
     let now = status(&site, &["--output", "json"]).exits(1).json();
     assert_eq!(
         (&now["keys"]["failed"], &now["in_trouble_count"]),

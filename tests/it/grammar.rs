@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::reload::running;
 use support::{Engine, Site, Started, program, ran, trueup, wait_until};
 
 #[test]
@@ -206,12 +207,7 @@ fn documents(text: &str) -> Vec<Value> {
 
 #[test]
 fn what_is_watched_is_shown_again_when_it_changes_and_only_then() {
-    let engine = Engine::start(&["--settle-ms", "20"]);
-    let site = Site::against(&engine);
-    let mut host = site.start("run", &[]);
-    for key in ["default/api ", "default/web ", "kube-system/dns "] {
-        host.wait_for(key);
-    }
+    let (_engine, site, host) = running();
     let config = site.folder().to_str().unwrap();
     let watch = |words: &[&str]| Started::of(program().args(words).args(["--watch", "--config", config]));
     let status = watch(&["status", "--keys", "-o", "json"]);

@@ -217,13 +217,16 @@ async fn check(trouble: Trouble) {
         }
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{does}: the replay waited");
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, after, replay::Options::default())
-        .await
-        .unwrap();
-    assert!(
-        matches!(outcome, Outcome::Identical(Tally { calls: 1, .. })),
-        "{does}: {outcome}"
-    );
+    is_identical(after, 1).await;
+}
+
+/// The recording of so many calls replays to its end.
+async fn is_identical(recorded: Segment, calls: u64) {
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, replay::Options::default()).await;
+    match outcome.unwrap() {
+        Outcome::Identical(tally) => assert_eq!(tally.calls, calls),
+        other => panic!("{other}"),
+    }
 }
 
 #[tokio::test]
@@ -519,13 +522,7 @@ async fn a_flood_of_log_and_metrics_is_dropped_and_counted() {
             recorded.entries.len() < 10,
             "{does}: what is dropped is not recorded either"
         );
-        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, replay::Options::default())
-            .await
-            .unwrap();
-        assert!(
-            matches!(outcome, Outcome::Identical(Tally { calls: 2, .. })),
-            "{does}: {outcome}"
-        );
+        is_identical(recorded, 2).await;
     }
 }
 
@@ -554,13 +551,7 @@ async fn waiting_for_the_host_is_no_cpu_time() {
     let mut took = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
-        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), replay::Options::default())
-            .await
-            .unwrap();
-        assert!(
-            matches!(outcome, Outcome::Identical(Tally { calls: 1, .. })),
-            "{outcome}"
-        );
+        is_identical(recorded.clone(), 1).await;
         took.push(begun.elapsed());
         if took.last() < Some(&Duration::from_millis(SLEEP_MS)) {
             return;

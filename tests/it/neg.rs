@@ -199,14 +199,20 @@ fn a_waiting_move_shows_its_progress_and_survives_a_swap_and_a_kill() {
     assert_eq!(segments.keys().collect::<Vec<_>>(), ["1", "1.1"]);
 }
 
-#[test]
-fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
-    let mut cluster = Cluster::of(FEW, Stack::Dual);
+/// A host that knows `web` and `api`.
+fn with_two_services(stack: Stack) -> Stage {
+    let mut cluster = Cluster::of(FEW, stack);
     cluster.add("api", FEW, Stack::Single);
     let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
     stage.start();
     stage.comes_true();
     stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    stage
+}
+
+#[test]
+fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
+    let mut stage = with_two_services(Stack::Dual);
     stage.change(|cluster| cluster.remove("api"));
     stage.comes_true();
     stage.wait_until("`api` to be forgotten", |stage| stage.known_keys() == ["shop/web/80"]);
@@ -235,12 +241,7 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
 
 #[test]
 fn a_service_with_another_name_keeps_its_negs_and_all_is_well() {
-    let mut cluster = Cluster::of(FEW, Stack::Single);
-    cluster.add("api", FEW, Stack::Single);
-    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
-    stage.start();
-    stage.comes_true();
-    stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    let mut stage = with_two_services(Stack::Single);
     let before = stage.compute.changes().len();
     stage.change(|cluster| cluster.rename("web", "www"));
     stage.wait_until("the other key", |stage| {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::reload::running;
 use support::{Engine, Ran, Site, program, ran, wait_until};
 
 fn reconcile(site: &Site, key: &str, args: &[&str]) -> Ran {
@@ -27,12 +28,7 @@ fn destroy_one(engine: &Engine, kind: &str, suffix: &str) {
 
 #[test]
 fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
-    let engine = Engine::start(&["--settle-ms", "20"]);
-    let site = Site::against(&engine);
-    let mut host = site.start("run", &[]);
-    for key in ["default/api ", "default/web ", "kube-system/dns "] {
-        host.wait_for(key);
-    }
+    let (engine, site, host) = running();
     let quiet = reconcile(&site, "default/web", &[]).exits(0);
     assert!(quiet.stdout.starts_with("default/web "), "{quiet}");
     assert!(
@@ -86,13 +82,8 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
 
 #[test]
 fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
-    let engine = Engine::start(&["--settle-ms", "20"]);
-    let site = Site::against(&engine);
-    let mut host = site.start("run", &[]);
     // No other key may take the fault.
-    for key in ["default/api ", "default/web ", "kube-system/dns "] {
-        host.wait_for(key);
-    }
+    let (engine, site, _host) = running();
     engine.fault(&json!({"path": "*", "times": 1, "delay_ms": 8000}));
     let late = reconcile(&site, "default/web", &["--timeout", "0"]).exits(1);
     assert!(late.stdout.contains("not done after 0 s; the host goes on"), "{late}");

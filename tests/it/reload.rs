@@ -10,7 +10,7 @@ use support::{Engine, Object, Ran, Site, Started, program, ran, wait_until};
 const CONFIG: &str = "trueup.toml";
 
 /// The quickstart in sync, with its own Engine.
-fn running() -> (Engine, Site, Started) {
+pub(crate) fn running() -> (Engine, Site, Started) {
     let engine = Engine::start(&["--settle-ms", "20"]);
     let site = Site::against(&engine);
     let mut host = site.start("run", &[]);
@@ -22,6 +22,17 @@ fn running() -> (Engine, Site, Started) {
 
 fn told(site: &Site, args: &[&str]) -> Ran {
     ran(program().args(args).arg("--config").arg(site.folder()))
+}
+
+/// A changed Service becomes true.
+fn goes_on(engine: &Engine, site: &Site) {
+    site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
+    wait_until("the changed Service", || {
+        let objects = engine.objects_of("web.default");
+        objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("port") == "30090")
+    });
 }
 
 /// The addresses of the binds of the Service `web`.
@@ -118,13 +129,7 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
     assert!(!host.stdout().contains("read again and taken"), "{}", host.stdout());
 
     // It goes on as before.
-    site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
-    wait_until("the changed Service", || {
-        let objects = engine.objects_of("web.default");
-        objects
-            .iter()
-            .any(|object| object.kind == "server" && object.field("port") == "30090")
-    });
+    goes_on(&engine, &site);
     host.terminate().0.exits(0);
 }
 
@@ -195,12 +200,6 @@ fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
         status.last_line().contains("the last reload was refused: ")
     });
 
-    site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
-    wait_until("the changed Service", || {
-        let objects = engine.objects_of("web.default");
-        objects
-            .iter()
-            .any(|object| object.kind == "server" && object.field("port") == "30090")
-    });
+    goes_on(&engine, &site);
     host.terminate().0.exits(0);
 }

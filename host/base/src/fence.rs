@@ -26,13 +26,12 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The remaining time of a fence that is always open: a century, so that it can be added to any clock.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -117,16 +116,16 @@ pub struct Fence {
 }
 
 struct Shared {
-    /// The moment before which the host may act, as in [`Moment`]; or [`CLOSED`] or [`OPEN`].
-    end: AtomicU64,
-    /// How often the fence opened again after it was closed or had expired. A reader of a new end also sees its epoch,
-    /// because the epoch is written first and read last.
-    epoch: AtomicU64,
-    /// Held while the end or the epoch changes.
-    moving: Mutex<()>,
+    opening: watch::Sender<Opening>,
     now: Box<Now>,
-    /// Notified whenever the end changes.
-    moved: Notify,
+}
+
+#[derive(Clone, Copy)]
+struct Opening {
+    /// The moment before which the host may act, as in [`Moment`]; or [`CLOSED`] or [`OPEN`].
+    end: u64,
+    /// How often the fence opened again after it was closed or had expired.
+    epoch: u64,
 }
 
 impl Fence {
@@ -147,11 +146,8 @@ impl Fence {
 
     fn new(end: u64, now: Box<Now>) -> Self {
         let shared = Shared {
-            end: AtomicU64::new(end),
-            epoch: AtomicU64::new(0),
-            moving: Mutex::default(),
+            opening: watch::Sender::new(Opening { end, epoch: 0 }),
             now,
-            moved: Notify::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -168,32 +164,24 @@ impl Fence {
     /// to an earlier renewal shortens nothing. An `end` in the past opens nothing. If the fence was not open before,
     /// another epoch begins.
     pub fn extend_to(&self, end: Moment) {
-        {
-            let _moving = self.moving();
-            let known = self.shared.end.load(Ordering::SeqCst);
+        self.shared.opening.send_if_modified(|opening| {
             let now = self.now();
-            if end.0 <= known || end <= now {
-                return;
+            let is_later = end.0 > opening.end && end > now;
+            if is_later {
+                opening.epoch += u64::from(opening.end <= now.0);
+                opening.end = end.0;
             }
-            if known <= now.0 {
-                self.shared.epoch.fetch_add(1, Ordering::SeqCst);
-            }
-            self.shared.end.store(end.0, Ordering::SeqCst);
-        }
-        self.shared.moved.notify_waiters();
+            is_later
+        });
     }
 
     /// Closes the fence until it is extended again. An action that has already passed the check may still happen.
     pub fn close(&self) {
-        {
-            let _moving = self.moving();
-            self.shared.end.store(CLOSED, Ordering::SeqCst);
-        }
-        self.shared.moved.notify_waiters();
+        self.shared.opening.send_modify(|opening| opening.end = CLOSED);
     }
 
-    fn moving(&self) -> MutexGuard<'_, ()> {
-        self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn opening(&self) -> Opening {
+        *self.shared.opening.borrow()
     }
 
     /// A handle pinned to the current epoch, for decisions from here on. It lets nothing through once others may have
@@ -208,24 +196,20 @@ impl Fence {
     /// The epoch this handle is pinned to, or the current one. Counts up from zero. A host that runs alone has only
     /// one.
     pub fn epoch(&self) -> u64 {
-        self.only.unwrap_or_else(|| self.shared.epoch.load(Ordering::SeqCst))
+        self.only.unwrap_or_else(|| self.opening().epoch)
     }
 
     /// How long this host may still act: `None` if it may not, [`FOREVER`] if there is no end.
     pub fn left(&self) -> Option<Duration> {
-        let left = match self.shared.end.load(Ordering::SeqCst) {
+        let Opening { end, epoch } = self.opening();
+        if self.only.is_some_and(|only| only != epoch) {
+            return None;
+        }
+        match end {
             CLOSED => None,
             OPEN => Some(FOREVER),
-            end => {
-                let left = Moment(end).since(self.now());
-                (!left.is_zero()).then_some(left)
-            }
-        };
-        // Read the epoch after the end: the end then belongs at most to the epoch read here.
-        left.filter(|_| {
-            self.only
-                .is_none_or(|only| only == self.shared.epoch.load(Ordering::SeqCst))
-        })
+            end => Some(Moment(end).since(self.now())).filter(|left| !left.is_zero()),
+        }
     }
 
     /// Whether this host may act.
@@ -236,18 +220,14 @@ impl Fence {
     /// Returns once this host may not act any more: immediately if it may not now, and never while the end keeps
     /// moving.
     pub async fn over(&self) {
-        loop {
-            let mut moved = std::pin::pin!(self.shared.moved.notified());
-            // From here on, no move is missed, even before the wait below begins.
-            moved.as_mut().enable();
-            match self.left() {
-                None => return,
-                Some(FOREVER) => moved.await,
-                Some(left) => tokio::select! {
-                    () = moved => {}
-                    () = sleep(left.min(LOOK)) => {}
-                },
-            }
+        // From here on, no move is missed.
+        let mut moved = self.shared.opening.subscribe();
+        while let Some(left) = self.left() {
+            // The sender lives as long as this fence. An elapsed time only means to look again.
+            let _ = match left {
+                FOREVER => Ok(moved.changed().await),
+                left => timeout(left.min(LOOK), moved.changed()).await,
+            };
         }
     }
 }
@@ -263,7 +243,7 @@ impl fmt::Debug for Fence {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 

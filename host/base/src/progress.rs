@@ -8,15 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 static SHOWN: AtomicBool = AtomicBool::new(false);
 
-static DOING: Mutex<Works> = Mutex::new(Works {
-    last: 0,
-    by_number: BTreeMap::new(),
-});
-
-struct Works {
-    last: u64,
-    by_number: BTreeMap<u64, String>,
-}
+/// By number, later ones last.
+static DOING: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
 
 /// One work. It has ended when this is dropped.
 #[derive(Debug)]
@@ -33,9 +26,9 @@ pub fn doing(what: impl FnOnce() -> String) -> Doing {
     Doing(SHOWN.load(Ordering::Relaxed).then(|| {
         let what = what();
         works(|works| {
-            works.last += 1;
-            works.by_number.insert(works.last, what);
-            works.last
+            let number = works.last_key_value().map_or(0, |(last, _)| last + 1);
+            works.insert(number, what);
+            number
         })
     }))
 }
@@ -43,20 +36,20 @@ pub fn doing(what: impl FnOnce() -> String) -> Doing {
 /// The newest work, and how many others there are. `None` if there is none.
 pub fn newest() -> Option<(String, usize)> {
     works(|works| {
-        let (_, what) = works.by_number.last_key_value()?;
-        Some((what.clone(), works.by_number.len() - 1))
+        let (_, what) = works.last_key_value()?;
+        Some((what.clone(), works.len() - 1))
     })
 }
 
 impl Drop for Doing {
     fn drop(&mut self) {
         if let Some(number) = self.0 {
-            works(|works| works.by_number.remove(&number));
+            works(|works| works.remove(&number));
         }
     }
 }
 
-fn works<T>(look: impl FnOnce(&mut Works) -> T) -> T {
+fn works<T>(look: impl FnOnce(&mut BTreeMap<u64, String>) -> T) -> T {
     look(&mut DOING.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -72,9 +72,12 @@ impl Input {
 
     /// Parses the bytes read.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let unusable = |what: String| {
+            let msg = format!("the network configuration on stdin is {what}");
+            Self::Unusable(CniError::new(DECODING, msg))
+        };
         if bytes.len() > CONFIGURATION_BYTES_MAX {
-            let msg = format!("the network configuration on stdin is longer than {CONFIGURATION_BYTES_MAX} bytes");
-            return Self::Unusable(CniError::new(DECODING, msg));
+            return unusable(format!("longer than {CONFIGURATION_BYTES_MAX} bytes"));
         }
         if bytes.trim_ascii().is_empty() {
             let msg = "stdin is empty; it must hold the network configuration";
@@ -82,14 +85,8 @@ impl Input {
         }
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(object)) => Self::Object(object),
-            Ok(_) => {
-                let msg = "the network configuration on stdin is not a JSON object";
-                Self::Unusable(CniError::new(DECODING, msg))
-            }
-            Err(error) => {
-                let msg = format!("the network configuration on stdin is not JSON: {error}");
-                Self::Unusable(CniError::new(DECODING, msg))
-            }
+            Ok(_) => unusable("not a JSON object".to_owned()),
+            Err(error) => unusable(format!("not JSON: {error}")),
         }
     }
 }

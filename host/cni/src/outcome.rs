@@ -9,27 +9,25 @@ use crate::error::{CniError, DECODING, IO, NOT_AVAILABLE, OTHER_ADDRESS, TRY_AGA
 use crate::plan::{Ask, What};
 use crate::result;
 
-/// How the command ends.
+/// How a command succeeds.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Outcome {
-    /// Success, with what is printed.
+    /// It prints this.
     Prints(String),
-    /// Success; nothing is printed.
+    /// It prints nothing.
     Silent,
-    /// Success, once the release is in the spool. The text is the reason.
+    /// It prints nothing, once the release is in the spool. The text is the reason.
     Spool(String),
-    /// An error.
-    Fails(CniError),
 }
 
 /// Decides how the command ends.
-pub(crate) fn conclude(ask: &Ask, answer: Result<Answer, NoAnswer>) -> Outcome {
+pub(crate) fn conclude(ask: &Ask, answer: Result<Answer, NoAnswer>) -> Result<Outcome, CniError> {
     let concluded = match answer {
         Ok(Answer::Ok(ok)) => succeeded(ask, &ok),
         Ok(Answer::Refused(error)) => refused(ask, error),
         Err(no_answer) => unanswered(ask, &no_answer),
     };
-    concluded.unwrap_or_else(|error| Outcome::Fails(error.about(&ask.subject())))
+    concluded.map_err(|error| error.about(&ask.subject()))
 }
 
 fn succeeded(ask: &Ask, ok: &Value) -> Result<Outcome, CniError> {
@@ -93,12 +91,12 @@ mod tests {
     use super::*;
     use crate::plan::examples::{ask, attachment};
 
-    fn check(what: What, answer: Result<Answer, NoAnswer>, expected: &Outcome) {
+    fn check(what: What, answer: Result<Answer, NoAnswer>, expected: &Result<Outcome, CniError>) {
         assert_eq!(&conclude(&ask(what), answer), expected);
     }
 
-    fn fails(code: u32, msg: &str, details: &str) -> Outcome {
-        Outcome::Fails(CniError::new(code, msg).about(details))
+    fn fails(code: u32, msg: &str, details: &str) -> Result<Outcome, CniError> {
+        Err(CniError::new(code, msg).about(details))
     }
 
     fn all() -> [What; 5] {
@@ -119,9 +117,9 @@ mod tests {
     fn only_add_prints_something() {
         for what in all() {
             match (conclude(&ask(what.clone()), allocation("10.0.0.5")), what) {
-                (Outcome::Prints(result), What::Add(_)) => assert!(result.contains("10.0.0.5/32"), "{result}"),
-                (Outcome::Silent, What::Add(_)) => panic!("ADD printed nothing"),
-                (Outcome::Silent, _) => {}
+                (Ok(Outcome::Prints(result)), What::Add(_)) => assert!(result.contains("10.0.0.5/32"), "{result}"),
+                (Ok(Outcome::Silent), What::Add(_)) => panic!("ADD printed nothing"),
+                (Ok(Outcome::Silent), _) => {}
                 (other, what) => panic!("{what:?}: {other:?}"),
             }
         }
@@ -131,13 +129,11 @@ mod tests {
     fn an_empty_ok_is_enough_for_what_asks_for_no_address() {
         for what in [What::Del(attachment()), What::Status, What::Gc(Vec::new())] {
             for ok in [json!({}), json!(null), json!(true)] {
-                check(what.clone(), Ok(Answer::Ok(ok)), &Outcome::Silent);
+                check(what.clone(), Ok(Answer::Ok(ok)), &Ok(Outcome::Silent));
             }
         }
         for what in [What::Add(attachment()), What::Check(attachment(), Vec::new())] {
-            let Outcome::Fails(error) = conclude(&ask(what), Ok(Answer::Ok(json!({})))) else {
-                panic!("it was garbled")
-            };
+            let error = conclude(&ask(what), Ok(Answer::Ok(json!({})))).unwrap_err();
             assert_eq!(error.code, 6);
         }
     }
@@ -145,7 +141,7 @@ mod tests {
     #[test]
     fn check_compares_the_address_with_the_previous_result() {
         let expected = |last: u8| What::Check(attachment(), vec![Ipv4Addr::new(10, 0, 0, last)]);
-        check(expected(5), allocation("10.0.0.5"), &Outcome::Silent);
+        check(expected(5), allocation("10.0.0.5"), &Ok(Outcome::Silent));
         check(
             expected(6),
             allocation("10.0.0.5"),
@@ -192,7 +188,7 @@ mod tests {
     #[test]
     fn del_succeeds_for_what_is_gone_and_status_is_50_without_an_instance() {
         let refusal = |code| Ok(Answer::Refused(CniError::new(code, "gone")));
-        check(What::Del(attachment()), refusal(3), &Outcome::Silent);
+        check(What::Del(attachment()), refusal(3), &Ok(Outcome::Silent));
         check(
             What::Check(attachment(), Vec::new()),
             refusal(3),
@@ -211,7 +207,7 @@ mod tests {
         ] {
             for what in all() {
                 let expected = match what {
-                    What::Del(_) => Outcome::Spool("why".to_owned()),
+                    What::Del(_) => Ok(Outcome::Spool("why".to_owned())),
                     What::Status => fails(50, "why", "net"),
                     What::Gc(_) => fails(code, "why", "net"),
                     What::Add(_) | What::Check(..) => fails(code, "why", "net/c1/eth0"),

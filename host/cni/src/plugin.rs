@@ -4,7 +4,7 @@ use std::panic::{self, UnwindSafe};
 use std::path::Path;
 
 use crate::answer::{Answer, NoAnswer};
-use crate::configuration::Input;
+use crate::configuration::{Input, Settings};
 use crate::environment::Variables;
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
 use crate::host;
@@ -20,22 +20,19 @@ use crate::version::Version;
 pub(crate) struct Ending {
     /// The version to write the answer in.
     pub(crate) version: Version,
-    /// The text for stdout, if any; or the error.
-    pub(crate) result: Result<Option<String>, CniError>,
-    /// A log line for a call that succeeded in an unusual way.
-    pub(crate) note: Option<String>,
+    /// What the caller gets. A release in the spool comes with its log line.
+    pub(crate) result: Result<Outcome, CniError>,
 }
 
 /// Does what the caller asked.
 pub(crate) fn run(variables: &Variables, input: Input) -> Ending {
     let version = input.version();
-    let mut note = None;
     let result = match plan(variables, input) {
-        Ok(Plan::PrintVersions) => result::of_version().map(Some),
-        Ok(Plan::Ask(ask)) => call(&ask, &mut note),
+        Ok(Plan::PrintVersions) => result::of_version().map(Outcome::Prints),
+        Ok(Plan::Ask(ask)) => call(&ask),
         Err(error) => Err(error),
     };
-    Ending { version, result, note }
+    Ending { version, result }
 }
 
 /// Runs `work` so that a panic also ends as an error on stdout: with an empty stdout, a runtime can't say what failed.
@@ -46,28 +43,25 @@ pub(crate) fn guarded(work: impl FnOnce() -> Ending + UnwindSafe) -> Ending {
             IO,
             "the plugin failed of itself: stderr says where; report it",
         )),
-        note: None,
     })
 }
 
-fn call(ask: &Ask, note: &mut Option<String>) -> Result<Option<String>, CniError> {
+fn call(ask: &Ask) -> Result<Outcome, CniError> {
     let request = request::line(ask)?;
     if let What::Add(_) = ask.what {
         take_back(ask)?;
     }
     let answer: Result<Answer, NoAnswer> =
         host::exchange(&ask.settings.socket, &request, ask.settings.timeout).and_then(|line| Answer::parse(&line));
-    match conclude(ask, answer) {
-        Outcome::Prints(result) => Ok(Some(result)),
-        Outcome::Silent => Ok(None),
-        Outcome::Fails(error) => Err(error),
-        Outcome::Spool(why) => {
-            put(ask, &why)?;
-            let spool = ask.settings.spool_dir.as_deref().unwrap_or(Path::new("")).display();
-            *note = Some(format!("{why}; the release waits in the spool `{spool}`"));
-            Ok(None)
-        }
-    }
+    let outcome = conclude(ask, answer)?;
+    let Outcome::Spool(why) = &outcome else {
+        return Ok(outcome);
+    };
+    put(ask, why)?;
+    let spool = ask.settings.spool_dir.as_deref().unwrap_or(Path::new("")).display();
+    Ok(Outcome::Spool(format!(
+        "{why}; the release waits in the spool `{spool}`"
+    )))
 }
 
 /// A waiting release of this key would free the address that this ADD is about to get.
@@ -95,11 +89,10 @@ fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
 
 fn release(ask: &Ask) -> Option<Release<'_>> {
     match &ask.what {
-        What::Add(attachment) | What::Del(attachment) => Some(Release {
-            instance: ask.settings.instance.as_deref(),
-            network: &ask.settings.network,
-            attachment,
-        }),
+        What::Add(attachment) | What::Del(attachment) => {
+            let Settings { instance, network, .. } = &ask.settings;
+            Some(Release::new(instance.as_deref(), network, attachment))
+        }
         What::Check(..) | What::Status | What::Gc(_) => None,
     }
 }

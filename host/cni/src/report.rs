@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crate::environment::Variables;
 use crate::error::CniError;
+use crate::outcome::Outcome;
 use crate::plugin::Ending;
 
 /// How many characters of `CNI_ARGS` a log line shows: a pod's name and namespace take up to 320.
@@ -14,10 +15,9 @@ const ARGS_CHARS_MAX: usize = 500;
 /// Prints the ending; 0 for success, 1 for an error.
 pub(crate) fn report(ending: &Ending, variables: &Variables) -> ExitCode {
     let (text, line, code) = match &ending.result {
-        Ok(text) => {
-            let line = ending.note.as_ref().map(|note| log_line(variables, note));
-            (text.clone(), line, ExitCode::SUCCESS)
-        }
+        Ok(Outcome::Prints(text)) => (Some(text.clone()), None, ExitCode::SUCCESS),
+        Ok(Outcome::Silent) => (None, None, ExitCode::SUCCESS),
+        Ok(Outcome::Spool(note)) => (None, Some(log_line(variables, note)), ExitCode::SUCCESS),
         Err(error) => {
             let line = log_line(variables, &text_of(error));
             (Some(error.to_json(ending.version)), Some(line), ExitCode::FAILURE)

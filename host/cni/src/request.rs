@@ -13,7 +13,7 @@ pub(crate) const PROTOCOL: u64 = 1;
 /// The longest line that the host reads, with its newline.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Request<'a> {
     v: u64,
@@ -56,12 +56,8 @@ fn request(ask: &Ask) -> Request<'_> {
         v: PROTOCOL,
         command: ask.command(),
         instance: ask.settings.instance.as_deref(),
-        network: None,
-        container_id: None,
-        if_name: None,
-        valid: None,
-        gc_migrated: None,
         pod: ask.pod.as_deref(),
+        ..Request::default()
     };
     let network = Some(ask.settings.network.as_str());
     match &ask.what {

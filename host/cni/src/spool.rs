@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process;
 
 use serde::Serialize;
@@ -25,25 +25,28 @@ const OTHERS_WRITE: u32 = 0o022;
 /// A release: which instance must free which key.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Release<'a> {
+    /// [`FORMAT`].
+    v: u32,
     /// Null means the host's only instance.
-    pub(crate) instance: Option<&'a str>,
+    instance: Option<&'a str>,
     /// The network's name.
     #[serde(rename = "networkName")]
-    pub(crate) network: &'a str,
+    network: &'a str,
     /// The container's interface.
     #[serde(flatten)]
-    pub(crate) attachment: &'a Attachment,
+    attachment: &'a Attachment,
 }
 
-/// With the format that it is written in.
-#[derive(Serialize)]
-struct Written<'a> {
-    v: u32,
-    #[serde(flatten)]
-    release: Release<'a>,
-}
+impl<'a> Release<'a> {
+    pub(crate) fn new(instance: Option<&'a str>, network: &'a str, attachment: &'a Attachment) -> Self {
+        Self {
+            v: FORMAT,
+            instance,
+            network,
+            attachment,
+        }
+    }
 
-impl Release<'_> {
     /// `HEX.json`, HEX being the lower-case SHA-256 of the key's three fields joined by NUL.
     fn file_name(&self) -> String {
         format!("{}.json", self.hex())
@@ -62,11 +65,7 @@ impl Release<'_> {
     }
 
     fn to_json(self) -> Result<Vec<u8>, String> {
-        let written = Written {
-            v: FORMAT,
-            release: self,
-        };
-        serde_json::to_vec(&written).map_err(|error| format!("writing the release as JSON: {error}"))
+        serde_json::to_vec(&self).map_err(|error| format!("writing the release as JSON: {error}"))
     }
 }
 
@@ -108,18 +107,13 @@ pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<bool, String
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    let create = || {
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(path)
-    };
-    let file = match create() {
-        // A killed plugin with this process id left it behind.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(path).and_then(|()| create()),
-        other => other,
-    };
+    // A killed plugin with this process id may have left it behind.
+    let _ = fs::remove_file(path);
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path);
     let written = file.and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -129,28 +123,12 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
 
 /// Creates the folder and its missing parents, each durably.
 fn make_dir(dir: &Path) -> Result<(), String> {
-    let exists = |dir: &Path| match fs::metadata(dir) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed("looking at", dir, &error)),
-    };
-    let mut missing: Vec<PathBuf> = Vec::new();
-    for ancestor in dir.ancestors() {
-        if exists(ancestor)? {
-            break;
-        }
-        missing.push(ancestor.to_owned());
-    }
-    for dir in missing.iter().rev() {
-        match DirBuilder::new().mode(DIR_MODE).create(dir) {
-            Ok(()) => {}
-            // Another DEL was faster.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed("making", dir, &error)),
-        }
-        if let Some(parent) = dir.parent() {
-            sync_dir(parent)?;
-        }
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(DIR_MODE).create(dir);
+    made.map_err(|error| failed("making", dir, &error))?;
+    for parent in missing.into_iter().rev().filter_map(Path::parent) {
+        sync_dir(parent)?;
     }
     Ok(())
 }
@@ -193,11 +171,7 @@ mod tests {
     use crate::plan::examples::attachment;
 
     fn release(attachment: &Attachment) -> Release<'_> {
-        Release {
-            instance: None,
-            network: "net",
-            attachment,
-        }
+        Release::new(None, "net", attachment)
     }
 
     fn names(dir: &Path) -> Vec<String> {

@@ -37,19 +37,9 @@ pub enum Outcome {
 }
 
 /// The controller refused a change because it already knows [`KEYS_MAX`] other keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("queueing a changed key: {KEYS_MAX} other keys are known, which is the limit; split the source")]
 pub struct TooManyKeys;
-
-impl std::fmt::Display for TooManyKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "queueing a changed key: {KEYS_MAX} other keys are known, which is the limit; split the source"
-        )
-    }
-}
-
-impl std::error::Error for TooManyKeys {}
 
 /// The state of a key for a status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

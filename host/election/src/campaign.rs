@@ -19,7 +19,7 @@ use trueup_base::fence::Moment;
 
 use super::decide::{Action, Facts, Me, Seen, Why, decide};
 use super::record::{RELEASED_SECONDS, Record, kept};
-use super::settings::{Settings, Times};
+use super::settings::Settings;
 
 /// The pause between two renewals, or two looks, is longer than the retry period by up to this fraction.
 const JITTER: f64 = 0.2;
@@ -34,10 +34,7 @@ const LOOKS_APART: Duration = Duration::from_millis(50);
 /// One host's side of an election.
 #[derive(Debug)]
 pub struct Campaign {
-    namespace: String,
-    name: String,
-    identity: String,
-    times: Times,
+    settings: Settings,
     chance: ChaCha8Rng,
     /// The object as it was last read or answered. `None` if there is none, or the host has not looked yet.
     lease: Option<Lease>,
@@ -65,10 +62,7 @@ impl Campaign {
         hash.update(seed.to_le_bytes());
         hash.update(settings.identity.as_bytes());
         Self {
-            namespace: settings.namespace.clone(),
-            name: settings.name.clone(),
-            identity: settings.identity.clone(),
-            times: settings.times,
+            settings: settings.clone(),
             chance: ChaCha8Rng::from_seed(hash.finalize().into()),
             lease: None,
             seen: None,
@@ -92,7 +86,7 @@ impl Campaign {
             renewed: self.renewed,
             due: self.due,
         };
-        decide(&facts, now, &self.times)
+        decide(&facts, now, &self.settings.times)
     }
 
     /// Since when this host leads, by the wall clock. `None` if it does not lead.
@@ -102,12 +96,12 @@ impl Campaign {
 
     /// The host may act before this moment, by its last successful renewal. `None` if it does not lead.
     pub fn acts_until(&self) -> Option<Moment> {
-        self.renewed.map(|renewed| renewed + self.times.acting())
+        self.renewed.map(|renewed| renewed + self.settings.times.acting())
     }
 
     /// When this host stops leading unless a renewal succeeds. `None` if it does not lead.
     pub fn renew_deadline(&self) -> Option<Moment> {
-        self.renewed.map(|renewed| renewed + self.times.renew_deadline)
+        self.renewed.map(|renewed| renewed + self.settings.times.renew_deadline)
     }
 
     /// The Lease as it was last seen. `None` if it was not seen yet.
@@ -150,11 +144,11 @@ impl Campaign {
         let claim = self.claim.filter(|_| same_claim).unwrap_or(now);
         let holder = before.and_then(|record| record.holder.as_deref());
         let transitions = before.map_or(0, |record| record.transitions);
-        let is_from_another = self.lease.is_some() && holder != Some(self.identity.as_str());
+        let is_from_another = self.lease.is_some() && holder != Some(self.settings.identity.as_str());
         let transitions = transitions.saturating_add(i32::from(is_from_another));
-        let seconds = u64::from(self.times.lease_duration_seconds().unsigned_abs());
+        let seconds = u64::from(self.settings.times.lease_duration_seconds().unsigned_abs());
         let record = Record {
-            holder: Some(self.identity.clone()),
+            holder: Some(self.settings.identity.clone()),
             lease_duration: Some(Duration::from_secs(seconds)),
             acquired: Some(claim),
             renewed: Some(now),
@@ -183,7 +177,7 @@ impl Campaign {
         self.conflicts = 0;
         self.claimed_on.clone_from(&lease.metadata.resource_version);
         self.note(now, Some(lease));
-        if now >= sent + self.times.renew_deadline {
+        if now >= sent + self.settings.times.renew_deadline {
             // The answer took so long that it says nothing about now. Look first.
             self.doubt(now);
             return;
@@ -251,7 +245,7 @@ impl Campaign {
 
     fn me(&self) -> Me<'_> {
         Me {
-            identity: &self.identity,
+            identity: &self.settings.identity,
             claim: self.claim,
         }
     }
@@ -283,9 +277,10 @@ impl Campaign {
     fn deleted(&self, record: &Record) -> Record {
         Record {
             lease_duration: Some(
-                self.times
+                self.settings
+                    .times
                     .lease_duration
-                    .max(record.holds_for(self.times.lease_duration)),
+                    .max(record.holds_for(self.settings.times.lease_duration)),
             ),
             transitions: record.transitions,
             ..Record::default()
@@ -294,7 +289,7 @@ impl Campaign {
 
     fn later(&mut self, from: Moment) -> Moment {
         let more = self.chance.random_range(0.0..JITTER);
-        from + self.times.retry_period.mul_f64(1.0 + more)
+        from + self.settings.times.retry_period.mul_f64(1.0 + more)
     }
 
     /// The time to write: the wall clock's, but later than the last one written. An observer that waits for a change
@@ -309,8 +304,8 @@ impl Campaign {
 
     fn written_into_lease(&self, record: &Record) -> Lease {
         let mut lease = self.lease.clone().unwrap_or_default();
-        lease.metadata.namespace = Some(self.namespace.clone());
-        lease.metadata.name = Some(self.name.clone());
+        lease.metadata.namespace = Some(self.settings.namespace.clone());
+        lease.metadata.name = Some(self.settings.name.clone());
         record.put_into(&mut lease);
         lease
     }

@@ -104,12 +104,10 @@ fn leading(facts: &Facts<'_>, renewed: Moment, now: Moment, times: &Times) -> Ac
     if now >= deadline {
         return Action::GiveUp(Why::Late);
     }
+    let hold_on = Action::HoldOn(facts.due.min(deadline));
+    let is_due = now >= facts.due;
     let Some(seen) = facts.seen else {
-        return if now >= facts.due {
-            Action::Observe
-        } else {
-            Action::HoldOn(facts.due.min(deadline))
-        };
+        return if is_due { Action::Observe } else { hold_on };
     };
     let is_mine = facts.me.wrote(&seen.record);
     if !is_mine && seen.record.holder.is_some() {
@@ -118,10 +116,7 @@ fn leading(facts: &Facts<'_>, renewed: Moment, now: Moment, times: &Times) -> Ac
     // The Lease was deleted, or this host's name was removed. A host that knew of it does not act until its time is
     // over, so this host may write it again.
     let is_gone = !seen.exists || !is_mine;
-    if is_gone || now >= facts.due {
-        return Action::Renew;
-    }
-    Action::HoldOn(facts.due.min(deadline))
+    if is_gone || is_due { Action::Renew } else { hold_on }
 }
 
 fn campaigning(facts: &Facts<'_>, now: Moment, times: &Times) -> Action {

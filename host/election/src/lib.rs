@@ -53,6 +53,6 @@ pub use self::campaign::Campaign;
 pub use self::decide::{Action, Facts, Me, Seen, Why, decide};
 pub use self::identity::identity_of_this_process;
 pub use self::record::Record;
-pub use self::run::{Election, Role, Tried};
+pub use self::run::{Election, Role};
 pub use self::settings::{Settings, Times};
 pub use self::status::Status;

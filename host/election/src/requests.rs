@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 use trueup_base::text;
 
+use super::settings::Settings;
+
 /// The server ends a watch after this time and the host begins it anew. The API server's own default is some minutes,
 /// and a connection that died silently would block for as long.
 const WATCH_SECONDS: u32 = 60;
@@ -31,29 +33,28 @@ pub(super) enum Failed {
 #[derive(Clone)]
 pub(super) struct Requests {
     leases: Api<Lease>,
-    namespace: String,
-    name: String,
+    settings: Settings,
 }
 
 impl Requests {
-    pub(super) fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
+    pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
         Self {
-            leases: Api::namespaced(client, namespace),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            leases: Api::namespaced(client, &settings.namespace),
+            settings: settings.clone(),
         }
     }
 
     /// The Lease. `None` if it does not exist.
     pub(super) async fn get(&self, within: Duration) -> Result<Option<Lease>, Failed> {
-        self.answer("get", within, self.leases.get_opt(&self.name)).await
+        self.answer("get", within, self.leases.get_opt(&self.settings.name))
+            .await
     }
 
     /// Writes it: replaces the version that it names, or creates it if it names none.
     pub(super) async fn put(&self, lease: &Lease, within: Duration) -> Result<Lease, Failed> {
         let parameters = PostParams::default();
         if lease.metadata.resource_version.is_some() {
-            let replaced = self.leases.replace(&self.name, &parameters, lease);
+            let replaced = self.leases.replace(&self.settings.name, &parameters, lease);
             self.answer("update", within, replaced).await
         } else {
             let created = self.leases.create(&parameters, lease);
@@ -65,14 +66,14 @@ impl Requests {
     /// server or the time limit ends it.
     pub(super) async fn changes(&self, within: Duration) -> Result<impl Stream<Item = Option<Lease>>, Failed> {
         let parameters = WatchParams::default()
-            .fields(&format!("metadata.name={}", self.name))
+            .fields(&format!("metadata.name={}", self.settings.name))
             .timeout(WATCH_SECONDS);
         // "0" accepts any version that the server has at hand. The server never answers that this version is too old.
         let events = self
             .answer("watch", within, self.leases.watch(&parameters, "0"))
             .await?;
         let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()) + WATCH_GRACE);
-        let name = self.name.clone();
+        let name = self.settings.name.clone();
         // A server may ignore the selector.
         let is_named = move |lease: &Lease| lease.metadata.name.as_deref() == Some(&*name);
         let changes = events
@@ -93,7 +94,7 @@ impl Requests {
         within: Duration,
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Failed> {
-        let what = || format!("can't {verb} lease `{}/{}`", self.namespace, self.name);
+        let what = || format!("can't {verb} lease `{}`", self.settings.lease());
         match timeout(within, request).await {
             Ok(Ok(answer)) => Ok(answer),
             // "Already exists" is also a conflict: another host created it in between.

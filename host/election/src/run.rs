@@ -47,18 +47,6 @@ impl Role {
     }
 }
 
-/// The result of [`Election::try_once`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tried {
-    /// This host leads. It keeps leading while [`Election::run`] runs.
-    Leading,
-    /// Another host leads, and was seen to renew.
-    HeldBy {
-        /// Its name.
-        holder: String,
-    },
-}
-
 /// One host's part in an election.
 pub struct Election {
     requests: Requests,
@@ -93,7 +81,7 @@ impl Election {
             write_error: None,
         };
         Self {
-            requests: Requests::new(client, &settings.namespace, &settings.name),
+            requests: Requests::new(client, &settings),
             settings,
             fence,
             state: Mutex::new(state),
@@ -133,19 +121,20 @@ impl Election {
         }
     }
 
-    /// Takes the Lease, or returns its holder. If the holder is dead, that takes as long as its lease; a live one is
-    /// known by its next renewal.
+    /// Takes the Lease, or returns the holder that was seen to renew it. If the holder is dead, that takes as long as its
+    /// lease. A host that leads keeps leading while [`Election::run`] runs.
     ///
     /// # Errors
     /// One line, if the API server did not answer for as long as a holder would try.
-    pub async fn try_once(&self) -> Result<Tried, String> {
+    pub async fn try_once(&self) -> Result<Role, String> {
         let give_up_at = self.fence.now() + self.settings.times.renew_deadline;
         let mut watched = None;
         loop {
             self.step().await;
             let state = self.state();
-            if state.campaign.leading_since().is_some() {
-                return Ok(Tried::Leading);
+            let role = state.role();
+            if role.is_leading() {
+                return Ok(role);
             }
             if let Some(error) = state.error().cloned().filter(|_| self.fence.now() >= give_up_at) {
                 return Err(error);
@@ -153,11 +142,8 @@ impl Election {
             let Some(seen) = state.campaign.seen().filter(|_| !state.campaign.is_mine()) else {
                 continue;
             };
-            let Some(holder) = seen.record.holder.clone() else {
-                continue;
-            };
-            if *watched.get_or_insert(seen.since) != seen.since {
-                return Ok(Tried::HeldBy { holder });
+            if seen.record.holder.is_some() && *watched.get_or_insert(seen.since) != seen.since {
+                return Ok(role);
             }
         }
     }
@@ -243,11 +229,8 @@ impl Election {
                     state.renewals += 1;
                     if began {
                         state.terms += 1;
-                        tracing::info!(
-                            lease = self.settings.lease(),
-                            identity = self.settings.identity,
-                            "leading"
-                        );
+                        let (lease, identity) = (self.settings.lease(), &self.settings.identity);
+                        tracing::info!(lease, identity, "leading");
                     }
                 }
             }
@@ -338,11 +321,8 @@ impl Election {
                 Ok(lease) => {
                     state.wrote();
                     state.campaign.observed(now, Some(lease));
-                    tracing::info!(
-                        lease = self.settings.lease(),
-                        identity = self.settings.identity,
-                        "lease given back"
-                    );
+                    let (lease, identity) = (self.settings.lease(), &self.settings.identity);
+                    tracing::info!(lease, identity, "lease given back");
                     return;
                 }
                 Err(Failed::Conflict) => state.campaign.conflicted(now),

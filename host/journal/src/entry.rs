@@ -140,19 +140,17 @@ impl Ending {
     }
 }
 
-/// Why a line is not a valid entry.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EntryError(String);
-
 impl Entry {
     /// Parses one line, without its newline. Unknown, missing and repeated keys are errors.
-    pub fn parse(text: &str) -> Result<Self, EntryError> {
+    ///
+    /// # Errors
+    /// Why the line is not a valid entry.
+    pub fn parse(text: &str) -> Result<Self, String> {
         // serde would also accept an array of the fields in order.
         if !text.starts_with('{') {
-            return Err(EntryError("not a JSON object".into()));
+            return Err("not a JSON object".to_owned());
         }
-        let mut line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError(reason(&error)))?;
+        let mut line: Line<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
         let mut endings = [
             line.result.map(Ending::Result),
             line.trap.map(Ending::Trap),
@@ -164,7 +162,7 @@ impl Entry {
         .flatten();
         let ending = endings.next();
         if endings.next().is_some() {
-            return Err(EntryError("more than one ending".into()));
+            return Err("more than one ending".to_owned());
         }
         let event = match (
             line.header,
@@ -191,16 +189,16 @@ impl Entry {
             (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
             (None, None, None, None, None, None, None, Some(last_valid)) => Event::RolledBack(last_valid),
             _ => {
-                return Err(EntryError(
+                return Err(
                     "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
                      and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`, or \
                      `rolled-back`"
-                        .into(),
-                ));
+                        .to_owned(),
+                );
             }
         };
         if line.by.is_some() || line.about.is_some() {
-            return Err(EntryError("`by` and `about` go with `call` alone".into()));
+            return Err("`by` and `about` go with `call` alone".to_owned());
         }
         Ok(Self { n: line.n, event })
     }
@@ -286,23 +284,23 @@ fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<O
     T::deserialize(value).map(Some)
 }
 
-fn parse_header(raw: &RawValue) -> Result<Header, EntryError> {
+fn parse_header(raw: &RawValue) -> Result<Header, String> {
     /// The common part of all formats, so that a newer one is named and not reported as damage.
     #[derive(Deserialize)]
     struct Format {
         format: u32,
     }
     if !raw.get().starts_with('{') {
-        return Err(EntryError("`header` is not a JSON object".into()));
+        return Err("`header` is not a JSON object".to_owned());
     }
-    let invalid = |error: &serde_json::Error| EntryError(format!("`header`: {}", reason(error)));
-    let Format { format } = serde_json::from_str(raw.get()).map_err(|error| invalid(&error))?;
+    let invalid = |error: serde_json::Error| format!("`header`: {}", reason(&error));
+    let Format { format } = serde_json::from_str(raw.get()).map_err(invalid)?;
     if format != FORMAT {
-        return Err(EntryError(format!(
+        return Err(format!(
             "written in format {format}, and this trueup reads format {FORMAT}"
-        )));
+        ));
     }
-    serde_json::from_str(raw.get()).map_err(|error| invalid(&error))
+    serde_json::from_str(raw.get()).map_err(invalid)
 }
 
 /// serde_json's message with only the column: its line is always 1 and would be mistaken for the file's.

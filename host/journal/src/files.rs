@@ -27,36 +27,35 @@ pub struct Files {
     written: Arc<AtomicU64>,
 }
 
-/// Marks a journal's folder as in use until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InUse {
-    dir: PathBuf,
-    folders: Arc<Mutex<BTreeMap<PathBuf, usize>>>,
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = folders.get_mut(&self.dir) {
-            *count -= 1;
-            if *count == 0 {
-                folders.remove(&self.dir);
-            }
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Pool {
-    next_owner: u64,
-    open: LruCache<Owner, Arc<File>>,
+    last_owner: u64,
+    open: LruCache<u64, Arc<File>>,
     #[cfg(test)]
     synced: Vec<PathBuf>,
 }
 
-/// A journal's identity in the pool. One journal has at most one open file: its newest segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(u64);
+/// A journal's place in the pool: its folder is in use until this is dropped. One journal has at most one open file: its
+/// newest segment.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    number: u64,
+    dir: PathBuf,
+    files: Files,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.files.lock().open.pop(&self.number);
+        let mut in_use = self.files.in_use();
+        if let Some(count) = in_use.get_mut(&self.dir) {
+            *count -= 1;
+            if *count == 0 {
+                in_use.remove(&self.dir);
+            }
+        }
+    }
+}
 
 impl Default for Files {
     fn default() -> Self {
@@ -69,7 +68,7 @@ impl Files {
     /// written, it closes after that write.
     pub fn new(open_max: usize) -> Self {
         let pool = Pool {
-            next_owner: 0,
+            last_owner: 0,
             open: LruCache::new(NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN)),
             #[cfg(test)]
             synced: Vec::new(),
@@ -92,7 +91,7 @@ impl Files {
     /// # Errors
     /// Those of `remove`.
     pub fn remove_unused(&self, dir: &Path, remove: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
-        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = self.in_use();
         if in_use.contains_key(dir) {
             return Ok(false);
         }
@@ -100,12 +99,14 @@ impl Files {
     }
 
     /// Announces that a journal is about to be opened in this folder.
-    pub(crate) fn enter(&self, dir: &Path) -> InUse {
-        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_use.entry(dir.to_owned()).or_default() += 1;
-        InUse {
+    pub(crate) fn enter(&self, dir: &Path) -> Owner {
+        *self.in_use().entry(dir.to_owned()).or_default() += 1;
+        let mut pool = self.lock();
+        pool.last_owner += 1;
+        Owner {
+            number: pool.last_owner,
             dir: dir.to_owned(),
-            folders: Arc::clone(&self.in_use),
+            files: self.clone(),
         }
     }
 
@@ -119,17 +120,10 @@ impl Files {
         self.lock().open.len()
     }
 
-    pub(crate) fn register(&self) -> Owner {
-        let mut pool = self.lock();
-        let owner = Owner(pool.next_owner);
-        pool.next_owner += 1;
-        owner
-    }
-
     /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files
     /// itself.
-    pub(crate) fn open(&self, owner: Owner, path: &Path) -> io::Result<Arc<File>> {
-        if let Some(file) = self.lock().open.get(&owner) {
+    pub(crate) fn open(&self, owner: &Owner, path: &Path) -> io::Result<Arc<File>> {
+        if let Some(file) = self.lock().open.get(&owner.number) {
             return Ok(Arc::clone(file));
         }
         let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
@@ -138,12 +132,12 @@ impl Files {
     }
 
     /// Takes a file that the owner just created, replacing an earlier one.
-    pub(crate) fn insert(&self, owner: Owner, file: Arc<File>) {
-        self.lock().open.put(owner, file);
+    pub(crate) fn insert(&self, owner: &Owner, file: Arc<File>) {
+        self.lock().open.put(owner.number, file);
     }
 
     /// Syncs the owner's file, the one at `path`, to the disk.
-    pub(crate) fn sync(&self, owner: Owner, path: &Path) -> io::Result<()> {
+    pub(crate) fn sync(&self, owner: &Owner, path: &Path) -> io::Result<()> {
         self.open(owner, path)?.sync_data()?;
         #[cfg(test)]
         self.lock().synced.push(path.to_owned());
@@ -156,13 +150,12 @@ impl Files {
         self.lock().synced.clone()
     }
 
-    /// Closes the owner's file.
-    pub(crate) fn close(&self, owner: Owner) {
-        self.lock().open.pop(&owner);
-    }
-
     fn lock(&self) -> MutexGuard<'_, Pool> {
         // Nothing in here panics halfway through a change, so a poisoned lock still guards a consistent pool.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, BTreeMap<PathBuf, usize>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

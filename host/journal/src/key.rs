@@ -3,8 +3,12 @@
 //! Characters other than `A-Z a-z 0-9 . _ -` are written as `%` and two hexadecimal digits, so `default/web` becomes
 //! `default%2Fweb`. The names `.`, `..`, hidden files and nested folders never occur.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What is escaped.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
 
 /// The longest escaped key that is not shortened. A file name may have 255 bytes, and a shortened one needs 34 more.
 const ESCAPED_BYTES_MAX: usize = 200;
@@ -29,19 +33,12 @@ pub fn path_component(key: &str) -> String {
         // A lone `%` is not an escape, so no other key maps to it.
         return "%".to_owned();
     }
-    let mut name = String::with_capacity(key.len());
-    for (at, byte) in key.bytes().enumerate() {
-        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && at > 0);
-        if plain {
-            name.push(char::from(byte));
-        } else {
-            // Writing to a `String` cannot fail.
-            let _ = write!(name, "%{byte:02X}");
-        }
-    }
+    // A leading dot would hide the file, or name a folder above.
+    let (dot, rest) = key.strip_prefix('.').map_or(("", key), |rest| ("%2E", rest));
+    let mut name = format!("{dot}{}", utf8_percent_encode(rest, ESCAPED));
     if name.len() > ESCAPED_BYTES_MAX {
         name.truncate(ESCAPED_BYTES_MAX);
-        let _ = write!(name, "{SHORTENED}{:032x}", fnv1a(key.as_bytes()));
+        name += &format!("{SHORTENED}{:032x}", fnv1a(key.as_bytes()));
     }
     name
 }
@@ -51,20 +48,9 @@ pub fn key_of(component: &str) -> Option<String> {
     if component == "%" {
         return Some(String::new());
     }
-    let mut key = Vec::with_capacity(component.len());
-    let mut bytes = component.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let high = char::from(bytes.next()?).to_digit(16)?;
-            let low = char::from(bytes.next()?).to_digit(16)?;
-            key.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            key.push(byte);
-        }
-    }
-    let key = String::from_utf8(key).ok()?;
+    let key = percent_decode_str(component).decode_utf8().ok()?;
     // Each key has one name: `%41` is not the name of `A`.
-    (path_component(&key) == component).then_some(key)
+    (path_component(&key) == component).then(|| key.into_owned())
 }
 
 /// FNV-1a, 128 bits: names must stay the same across releases, which the standard library's hashers don't promise.

@@ -151,7 +151,14 @@ impl Segment {
             };
             let entry = scan.line(text)?;
             match (&mut read, entry.event) {
-                (None, Event::Header(header)) => read = Some(Self::begin(name, entry.n, *header, line.len())),
+                (None, Event::Header(header)) => {
+                    let bytes = line.len() as u64;
+                    read = Some(Self {
+                        header_bytes: bytes,
+                        bytes,
+                        ..Self::of(name, entry.n, *header, Vec::new())?
+                    });
+                }
                 // The scan allows no other first entry.
                 (None, _) => break,
                 (Some(segment), event) => {
@@ -163,20 +170,6 @@ impl Segment {
         let mut segment = read.ok_or_else(|| empty(name, None))?;
         segment.position = scan.position();
         Ok(segment)
-    }
-
-    /// Begins a segment with this header.
-    fn begin(name: &str, first: u64, header: Header, line_bytes: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            first,
-            header,
-            entries: Vec::new(),
-            torn: None,
-            position: Position::Starting,
-            header_bytes: line_bytes as u64,
-            bytes: line_bytes as u64,
-        }
     }
 
     /// The number of this instance's next entry.

@@ -82,5 +82,5 @@ impl Scan {
 
 fn parse(text: &[u8]) -> Result<Entry, String> {
     let text = str::from_utf8(text).map_err(|error| format!("not UTF-8 from column {} on", error.valid_up_to() + 1))?;
-    Entry::parse(text).map_err(|error| error.to_string())
+    Entry::parse(text)
 }

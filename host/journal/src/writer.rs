@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trueup_base::{replace, text};
+
 use crate::entry::Header;
-use crate::files::{Files, InUse, Owner};
+use crate::files::{Files, Owner};
 use crate::folder::{SegmentFile, create_dir, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
 use crate::line;
 use crate::order::{Kind, Position};
@@ -110,7 +112,6 @@ pub struct Journal {
     options: Options,
     files: Files,
     owner: Owner,
-    _in_use: InUse,
     next_n: u64,
     /// The newest segment when the journal was opened, until it is continued or another begins.
     found: Option<Growing>,
@@ -160,61 +161,52 @@ impl Growing {
     }
 }
 
-/// Where a folder's segments end.
-#[derive(Default)]
-struct Ends {
-    /// The number of the next entry.
-    next_n: u64,
-    newest: Option<(SegmentFile, Segment)>,
-    torn: Option<Torn>,
-}
+/// The end of a folder's segments: the number of the next entry, the newest segment, and what was cut off.
+type Ends = (u64, Option<(SegmentFile, Segment)>, Option<Torn>);
 
-impl Ends {
-    /// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
-    fn of(files: &mut VecDeque<SegmentFile>) -> Result<Self, JournalError> {
-        let mut ends = Self::default();
-        while let Some(file) = files.pop_back() {
-            match Segment::read(&file.path) {
-                Ok(mut segment) => {
-                    if let Some(cut) = segment.torn.take() {
-                        truncate(&file.path, segment.bytes)?;
-                        ends.torn = ends.torn.or(Some(cut));
-                    }
-                    if segment.first != file.first {
-                        let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
-                        return Err(ReadError::Damaged {
-                            file: segment.name,
-                            line: 1,
-                            reason,
-                        }
-                        .into());
-                    }
-                    ends.next_n = ends.next_n.max(segment.next_n());
-                    let bytes = segment.bytes;
-                    ends.newest = Some((SegmentFile { bytes, ..file }, segment));
-                    break;
+/// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
+fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> {
+    let (mut next_n, mut torn) = (0, None);
+    while let Some(file) = files.pop_back() {
+        match Segment::read(&file.path) {
+            Ok(mut segment) => {
+                if let Some(cut) = segment.torn.take() {
+                    truncate(&file.path, segment.bytes)?;
+                    torn = torn.or(Some(cut));
                 }
-                // The host was killed while it wrote the header: the previous segment is the newest one.
-                Err(ReadError::Empty { torn: cut, .. }) => {
-                    fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
-                    ends.torn = ends.torn.or(cut);
-                    ends.next_n = ends.next_n.max(file.first);
+                if segment.first != file.first {
+                    let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
+                    return Err(ReadError::Damaged {
+                        file: segment.name,
+                        line: 1,
+                        reason,
+                    }
+                    .into());
                 }
-                Err(error) => return Err(error.into()),
+                let bytes = segment.bytes;
+                let next_n = next_n.max(segment.next_n());
+                return Ok((next_n, Some((SegmentFile { bytes, ..file }, segment)), torn));
             }
+            // The host was killed while it wrote the header: the previous segment is the newest one.
+            Err(ReadError::Empty { torn: cut, .. }) => {
+                fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
+                torn = torn.or(cut);
+                next_n = next_n.max(file.first);
+            }
+            Err(error) => return Err(error.into()),
         }
-        Ok(ends)
     }
+    Ok((next_n, None, torn))
 }
 
 impl Journal {
     /// Opens the journal in a folder, creating the folder if it is missing. Cuts off a torn last line and reports it;
     /// any other damage of the newest segment is an error.
     pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
-        let in_use = files.enter(dir);
+        let owner = files.enter(dir);
         create_dir(dir, options.sync != Sync::Write)?;
         let mut older = VecDeque::from(segment_files(dir)?);
-        let Ends { next_n, newest, torn } = Ends::of(&mut older)?;
+        let (next_n, newest, torn) = take_newest(&mut older)?;
         let (found, newest) = newest
             .map(|(file, segment)| (Growing::of(file, &segment), segment))
             .unzip();
@@ -222,8 +214,7 @@ impl Journal {
             dir: dir.to_owned(),
             options,
             files: files.clone(),
-            owner: files.register(),
-            _in_use: in_use,
+            owner,
             next_n,
             found,
             growing: None,
@@ -363,7 +354,7 @@ impl Journal {
         self.check_not_stopped()?;
         let Some(growing) = &self.growing else { return Ok(()) };
         let path = &growing.file.path;
-        let synced = self.files.sync(self.owner, path).map_err(failed("sync", path));
+        let synced = self.files.sync(&self.owner, path).map_err(failed("sync", path));
         self.stop_on_error(synced)?;
         if !self.named {
             let synced = sync_dir(&self.dir);
@@ -403,7 +394,7 @@ impl Journal {
             return Err(JournalError::Misplaced("no segment was begun"));
         };
         let path = &growing.file.path;
-        let file = self.files.open(self.owner, path).map_err(failed("open", path))?;
+        let file = self.files.open(&self.owner, path).map_err(failed("open", path))?;
         write_whole(&mut &*file, line, || file.set_len(growing.file.bytes)).map_err(failed("write to", path))?;
         self.files.wrote(line.len());
         match self.options.sync {
@@ -429,7 +420,7 @@ impl Journal {
             file.sync_data().map_err(failed("sync", path))?;
             sync_dir(&self.dir)?;
         }
-        self.files.insert(self.owner, Arc::new(file));
+        self.files.insert(&self.owner, Arc::new(file));
         Ok(())
     }
 
@@ -442,22 +433,18 @@ impl Journal {
             Keep::Bytes(bytes_max) => bytes_max,
             Keep::LastSegment => 0,
         };
-        let mut stuck = VecDeque::new();
-        while bytes > bytes_max
-            && let Some(oldest) = self.older.pop_front()
-        {
-            bytes -= oldest.bytes;
-            match fs::remove_file(&oldest.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    let path = oldest.path.display();
-                    tracing::warn!("can't remove `{path}`, an old part of a recording: {error}; trying again later");
-                    stuck.push_back(oldest);
-                }
-                _ => {}
+        self.older.retain(|file| {
+            if bytes <= bytes_max {
+                return true;
             }
-        }
-        stuck.append(&mut self.older);
-        self.older = stuck;
+            bytes -= file.bytes;
+            let removed = replace::remove(&file.path);
+            if let Err(error) = &removed {
+                let path = file.path.display();
+                tracing::warn!("can't remove `{path}`, an old part of a recording: {error}; trying again later");
+            }
+            removed.is_err()
+        });
     }
 
     fn check_not_stopped(&self) -> Result<(), JournalError> {
@@ -472,10 +459,7 @@ impl Journal {
 
     fn stop_on_error(&mut self, done: Result<(), JournalError>) -> Result<(), JournalError> {
         if let Err(error) = &done {
-            let cause = std::error::Error::source(error)
-                .map(|source| format!(": {source}"))
-                .unwrap_or_default();
-            self.stopped = Some(format!("{error}{cause}"));
+            self.stopped = Some(text::causes(error));
         }
         done
     }
@@ -488,7 +472,6 @@ impl Drop for Journal {
             // to stop.
             let _ = self.sync_now();
         }
-        self.files.close(self.owner);
     }
 }
 

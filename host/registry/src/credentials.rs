@@ -58,11 +58,8 @@ pub(super) fn of(host: &str) -> Result<Credentials, NoGuest> {
 fn file() -> Option<PathBuf> {
     let folder = std::env::var_os("DOCKER_CONFIG").filter(|folder| !folder.is_empty());
     let folder = folder.map(PathBuf::from);
-    Some(
-        folder
-            .or_else(|| Some(std::env::home_dir()?.join(".docker")))?
-            .join("config.json"),
-    )
+    let folder = folder.or_else(|| Some(std::env::home_dir()?.join(".docker")))?;
+    Some(folder.join("config.json"))
 }
 
 fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {

@@ -240,13 +240,11 @@ impl Local {
 
     /// Whether the lock, if it contains the manifest, agrees that it is of this guest.
     fn agrees(&self, image: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
-        match pin.filter(|pin| pin.digest != layer) {
-            Some(pin) => {
-                let what = format!("guest oci:{image}: its manifest {manifest} is of {layer}");
-                Err(self.disagrees(&what, &pin.digest))
-            }
-            None => Ok(()),
-        }
+        let Some(pin) = pin.filter(|pin| pin.digest != layer) else {
+            return Ok(());
+        };
+        let what = format!("guest oci:{image}: its manifest {manifest} is of {layer}");
+        Err(self.disagrees(&what, &pin.digest))
     }
 
     /// Fetches the guest of a manifest from a registry and stores it.

@@ -180,7 +180,7 @@ impl Lock {
         if regular::read(&file, FILE_BYTES_MAX).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
-        write_whole(regular::folder_of(&file), &file, text.as_bytes())
+        write_whole(&file, text.as_bytes())
             .map_err(|error| NoGuest(format!("can't write the lock file {}: {error}", file.display())))
     }
 

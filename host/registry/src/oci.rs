@@ -180,14 +180,9 @@ impl Remote {
         let body =
             serde_json::to_vec(&manifest).map_err(|error| self.wrong(&format!("writing its manifest: {error}")))?;
         let digest = Digest::of(&body).to_string();
-        let auth = &self.credentials.auth;
-        // A registry may answer under another name (`docker.io`).
-        self.client
-            .store_auth_if_needed(reference.resolve_registry(), auth)
-            .await;
         let push = async {
             for (data, digest) in [
-                (layer.data, layer_digest(&manifest)),
+                (layer.data, guest.digest.to_string()),
                 (config.data, manifest.config.digest.clone()),
             ] {
                 self.client.push_blob(&reference, data, &digest).await?;
@@ -266,33 +261,30 @@ impl Remote {
     async fn blob(&self, digest: &str, max: usize) -> Result<Vec<u8>, NotLoaded> {
         self.admit("pulling it").await?;
         let reference = client_reference(&self.image);
-        let auth = &self.credentials.auth;
-        self.client
-            .store_auth_if_needed(reference.resolve_registry(), auth)
-            .await;
         let mut out = Bounded { bytes: Vec::new(), max };
+        // The client compares the bytes with the digest.
         self.in_time("pulling it", self.client.pull_blob(&reference, digest, &mut out))
             .await?;
-        let found = Digest::of(&out.bytes).to_string();
-        if found == digest {
-            Ok(out.bytes)
-        } else {
-            Err(self.wrong(&format!("the registry answered other bytes, {found}, for {digest}")))
-        }
+        Ok(out.bytes)
     }
 
-    /// Checks where credentials may go before the client receives them, since the client sends them wherever the
+    /// Gives the client the credentials. Checks before where they may go, since the client sends them wherever the
     /// registry says.
     async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
-        if !realm::is_secret(&self.credentials.auth) {
-            return Ok(());
-        }
-        let (base, is_loopback) = (self.base(), self.image.is_loopback());
+        let (base, is_loopback, auth) = (self.base(), self.image.is_loopback(), &self.credentials.auth);
         let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
         };
-        self.admitted.get_or_try_init(check).await.copied()
+        if realm::is_secret(auth) {
+            self.admitted.get_or_try_init(check).await?;
+        }
+        // A registry may answer under another name (`docker.io`).
+        let registry = client_reference(&self.image);
+        self.client
+            .store_auth_if_needed(registry.resolve_registry(), auth)
+            .await;
+        Ok(())
     }
 
     async fn in_time<T>(
@@ -307,11 +299,7 @@ impl Remote {
     }
 
     fn too_slow(&self, what: &str) -> NotLoaded {
-        NotLoaded::Failed(format!(
-            "guest oci:{}: {what}: not done after {} s",
-            self.image,
-            ANSWER_MAX.as_secs()
-        ))
+        self.wrong(&format!("{what}: not done after {} s", ANSWER_MAX.as_secs()))
     }
 
     fn failed(&self, what: &str, error: &OciDistributionError) -> NotLoaded {
@@ -320,20 +308,12 @@ impl Remote {
         } else {
             String::new()
         };
-        NotLoaded::Failed(format!("guest oci:{}: {what}: {}{hint}", self.image, causes(error)))
+        self.wrong(&format!("{what}: {}{hint}", causes(error)))
     }
 
     fn wrong(&self, what: &str) -> NotLoaded {
         NotLoaded::Failed(format!("guest oci:{}: {what}", self.image))
     }
-}
-
-fn layer_digest(manifest: &OciImageManifest) -> String {
-    manifest
-        .layers
-        .first()
-        .map(|layer| layer.digest.clone())
-        .unwrap_or_default()
 }
 
 fn client_reference(image: &OciReference) -> oci_client::Reference {

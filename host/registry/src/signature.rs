@@ -17,6 +17,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::error::NoGuest;
 use super::reference::OciReference;
@@ -66,24 +67,6 @@ pub(super) struct Signed {
     pub(super) payload: String,
     /// Base64 of DER.
     pub(super) signature: String,
-}
-
-/// The relevant part of a payload.
-#[derive(Deserialize)]
-struct Payload {
-    critical: Critical,
-}
-
-#[derive(Deserialize)]
-struct Critical {
-    image: Image,
-    r#type: String,
-}
-
-#[derive(Deserialize)]
-struct Image {
-    #[serde(rename = "docker-manifest-digest")]
-    manifest: String,
 }
 
 impl Keys {
@@ -208,15 +191,12 @@ fn der_of(text: &str) -> Result<Vec<u8>, String> {
 }
 
 fn manifest_of(payload: &[u8]) -> Result<String, String> {
-    let payload: Payload =
-        serde_json::from_slice(payload).map_err(|error| format!("is of something else than a manifest: {error}"))?;
-    if payload.critical.r#type == PAYLOAD_TYPE {
-        Ok(payload.critical.image.manifest)
-    } else {
-        Err(format!(
-            "is of the type {:?}, must be {PAYLOAD_TYPE:?}",
-            payload.critical.r#type
-        ))
+    let payload: Value = serde_json::from_slice(payload).unwrap_or_default();
+    let text = |path: &str| payload.pointer(path).and_then(Value::as_str);
+    match (text("/critical/type"), text("/critical/image/docker-manifest-digest")) {
+        (Some(PAYLOAD_TYPE), Some(manifest)) => Ok(manifest.to_owned()),
+        (Some(other), Some(_)) => Err(format!("is of the type {other:?}, must be {PAYLOAD_TYPE:?}")),
+        _ => Err("is of something else than a manifest: its payload names none".to_owned()),
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 use trueup_base::regular;
+use trueup_base::replace::sync_folder;
 
 /// Makes the names of draft files unique in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -153,24 +154,22 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
+/// Creates a missing folder with mode 0700.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    replace(file, bytes).map_err(|error| StoreError::Io {
-        what: "write",
-        file: file.to_owned(),
-        error,
-    })
+    let folder = regular::folder_of(file);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.and_then(|()| write_whole(file, bytes))
+        .map_err(|error| StoreError::Io {
+            what: "write",
+            file: file.to_owned(),
+            error,
+        })
 }
 
 /// Writes a file completely or not at all, even if the machine loses power: syncs a draft, renames it, then syncs the
-/// folder. Creates a missing folder with mode 0700.
-fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    write_whole(folder, file, bytes)
-}
-
-/// The same in an existing folder, for the lock file.
-pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Result<()> {
+/// folder.
+pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = regular::folder_of(file);
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!(".{}-{number}.part", std::process::id()));
     let written = (|| {
@@ -178,7 +177,7 @@ pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Resul
         out.write_all(bytes)?;
         out.sync_all()?;
         fs::rename(&draft, file)?;
-        fs::File::open(folder)?.sync_all()
+        sync_folder(folder)
     })();
     if written.is_err() {
         // Ignore the error: the first one is already reported, and a leftover draft only takes space.

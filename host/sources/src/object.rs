@@ -69,6 +69,17 @@ pub struct ObjectRef {
     pub name: String,
 }
 
+impl ObjectRef {
+    /// The identity of these three.
+    pub fn new(kind: Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
 impl fmt::Display for ObjectRef {
     /// `Service default/web`, `Node node-1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,11 +114,7 @@ impl Object {
             Some(namespace) if !namespace.is_empty() => namespace.clone(),
             _ => "default".to_owned(),
         };
-        ObjectRef {
-            kind,
-            namespace,
-            name: metadata.name.clone().unwrap_or_default(),
-        }
+        ObjectRef::new(kind, namespace, metadata.name.clone().unwrap_or_default())
     }
 
     /// Its kind.
@@ -268,12 +275,7 @@ impl Objects {
 
     /// One Service.
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
-        let reference = ObjectRef {
-            kind: Kind::Service,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
-        match self.get(&reference)? {
+        match self.get(&ObjectRef::new(Kind::Service, namespace, name))? {
             Object::Service(service) => Some(service),
             _ => None,
         }
@@ -380,13 +382,8 @@ impl Objects {
     }
 
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&ObjectRef, &Object)> {
-        let first = ObjectRef {
-            kind,
-            namespace: String::new(),
-            name: String::new(),
-        };
         self.by_reference
-            .range(first..)
+            .range(ObjectRef::new(kind, "", "")..)
             .take_while(move |(reference, _)| reference.kind == kind)
     }
 }

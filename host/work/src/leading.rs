@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use trueup_base::fence::Fence;
 use trueup_base::regular;
 use trueup_config::Config;
-use trueup_election::{Election, Role, Settings, Tried, identity_of_this_process};
+use trueup_election::{Election, Role, Settings, identity_of_this_process};
 use trueup_sources::{Source, kubernetes};
 
 use crate::setup::SetupError;
@@ -223,7 +223,7 @@ impl Leading {
         let (lease, identity) = (settings.lease(), &settings.identity);
         if at_once {
             let tried = campaign.election.try_once().await.map_err(SetupError::Failed)?;
-            if let Tried::HeldBy { holder } = tried {
+            if let Role::Standby { holder: Some(holder) } = tried {
                 return Err(SetupError::Failed(format!(
                     "lease `{lease}` is held by `{holder}`, which acts: stop it, or leave it to it; nothing was done"
                 )));

@@ -17,11 +17,7 @@ pub struct Id {
 impl Id {
     /// The object of this kind with this name.
     pub fn of_kind(&self, kind: Kind) -> ObjectRef {
-        ObjectRef {
-            kind,
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-        }
+        ObjectRef::new(kind, &*self.namespace, &*self.name)
     }
 }
 

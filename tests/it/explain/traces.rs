@@ -56,12 +56,17 @@ fn run_traced(site: &Site, collector: &Collector, more: impl FnOnce(&mut Command
     ran(&mut run).exits(0);
 }
 
+/// A site that has run once, and its spans.
+fn traced(more: impl FnOnce(&mut Command)) -> (Site, Collector) {
+    let (collector, engine) = (Collector::start(), Engine::start(&SETTLE));
+    let site = site(&engine);
+    run_traced(&site, &collector, more);
+    (site, collector)
+}
+
 #[test]
 fn each_decision_is_a_trace_with_its_questions_in_it() {
-    let collector = Collector::start();
-    let engine = Engine::start(&SETTLE);
-    let site = site(&engine);
-    run_traced(&site, &collector, |run| {
+    let (site, collector) = traced(|run| {
         run.env("OTEL_RESOURCE_ATTRIBUTES", "site=test")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "x-token=abc");
     });
@@ -159,10 +164,7 @@ fn what_fails_is_an_error_of_its_question_and_of_its_decision() {
 
 #[test]
 fn a_part_is_traced_where_only_a_part_is_wanted() {
-    let collector = Collector::start();
-    let engine = Engine::start(&SETTLE);
-    let site = site(&engine);
-    run_traced(&site, &collector, |run| {
+    let (site, collector) = traced(|run| {
         run.env("TRUEUP_TELEMETRY_SAMPLE", "0");
     });
     assert_eq!(collector.spans().len(), 0);

@@ -31,7 +31,11 @@ pub(crate) struct Caller<'a> {
 /// An answer: HTTP status and object.
 type Answer = (u16, Value);
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    pub(crate) fn new(server: &'a ApiServer, user: &'a str) -> Self {
+        Self { server, user }
+    }
+
     /// Sends a request and awaits the start of the answer.
     pub(crate) async fn send(
         &self,

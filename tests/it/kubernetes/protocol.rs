@@ -23,10 +23,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn a_watch_goes_on_from_where_the_list_was() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     server.apply(node("one")).unwrap();
     let (_, list) = caller.get(NODES);
     assert_eq!((names(&list), &list["kind"]), (vec!["one"], &json!("NodeList")));
@@ -45,10 +42,7 @@ fn a_watch_goes_on_from_where_the_list_was() {
 #[test]
 fn a_watch_without_a_version_begins_with_what_is_there() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     server.apply(node("one")).unwrap();
     let mut watch = caller.watch(&format!("{NODES}?watch=true"));
     assert_eq!(watch.told().0, "ADDED");
@@ -71,10 +65,7 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
 fn bookmarks_tell_the_version_of_changes_that_were_for_others() {
     let server = ApiServer::start();
     server.bookmarks_every(Duration::from_millis(1));
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let mut watch = caller.watch(&format!(
         "{NODES}?watch=1&allowWatchBookmarks=true&resourceVersion={}",
         server.version()
@@ -95,10 +86,7 @@ fn bookmarks_tell_the_version_of_changes_that_were_for_others() {
 #[test]
 fn a_watch_ends_with_its_time() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let mut watch = caller.watch(&format!(
         "{NODES}?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=1"
     ));
@@ -109,10 +97,7 @@ fn a_watch_ends_with_its_time() {
 #[test]
 fn a_watch_by_label_sees_objects_come_and_go_with_their_labels() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let labelled = |value: Value| {
         let mut node = node("one");
         node["metadata"]["labels"] = json!({ "zone": value });
@@ -141,10 +126,7 @@ fn a_watch_by_label_sees_objects_come_and_go_with_their_labels() {
 #[test]
 fn what_is_forgotten_is_gone_in_an_event_or_by_status() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let before = server.version();
     let path = format!("{NODES}?watch=1&resourceVersion={before}");
     let mut open = caller.watch(&path);
@@ -175,10 +157,7 @@ fn what_is_forgotten_is_gone_in_an_event_or_by_status() {
 #[test]
 fn pages_show_what_was_there_when_the_first_was_made() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     for name in ["a", "c", "e", "g"] {
         server.apply(node(name)).unwrap();
     }
@@ -209,10 +188,7 @@ fn pages_show_what_was_there_when_the_first_was_made() {
 #[test]
 fn a_version_that_is_named_must_be_the_one_that_is_there() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let path = format!("{NODES}/one");
     let (code, old) = caller.post(NODES, node("one"));
     assert_eq!(code, 201);
@@ -263,16 +239,7 @@ fn a_lease_is_taken_by_one_of_two() {
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": "2026-05-10T12:00:00.000001Z" },
         })
     };
-    let (one, two) = (
-        Caller {
-            server: &server,
-            user: "one",
-        },
-        Caller {
-            server: &server,
-            user: "two",
-        },
-    );
+    let (one, two) = (Caller::new(&server, "one"), Caller::new(&server, "two"));
     assert_eq!(one.post(leases, lease("one", &Value::Null)).0, 201);
     assert_eq!(two.post(leases, lease("two", &Value::Null)).0, 409);
     let path = format!("{leases}/trueup");
@@ -313,10 +280,7 @@ fn a_lease_is_taken_by_one_of_two() {
 #[test]
 fn status_is_changed_at_its_own_path_and_nowhere_else() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
         "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] },
@@ -354,10 +318,7 @@ fn status_is_changed_at_its_own_path_and_nowhere_else() {
 #[test]
 fn an_event_is_the_same_in_both_groups() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let event = json!({
         "metadata": { "name": "e" }, "eventTime": "2026-05-10T12:00:00.000000Z", "type": "Normal", "reason": "Ready",
         "action": "Sync", "reportingController": "trueup", "reportingInstance": "one", "note": "well",

@@ -19,10 +19,7 @@ fn lost(caller: &Caller<'_>, method: Method, body: Option<Value>) -> bool {
 #[test]
 fn a_cut_watch_breaks_off_and_others_go_on() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let mut watch = caller.watch(&format!("{NODES}?watch=1"));
     server.apply(node("one")).unwrap();
     assert_eq!(watch.told().1, "one");
@@ -34,10 +31,7 @@ fn a_cut_watch_breaks_off_and_others_go_on() {
 #[test]
 fn a_server_that_is_away_refuses_and_comes_back_with_all_it_had() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let mut watch = caller.watch(&format!("{NODES}?watch=1&resourceVersion={}", server.version()));
     for name in ["one", "two"] {
         server.go_away();
@@ -53,10 +47,7 @@ fn a_server_that_is_away_refuses_and_comes_back_with_all_it_had() {
 #[test]
 fn faults_meet_the_requests_they_are_made_for() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let busy = Fault::Refused {
         code: 429,
         retry_after_s: Some(3),
@@ -101,10 +92,7 @@ fn faults_meet_the_requests_they_are_made_for() {
 #[test]
 fn what_comes_late_is_done_though_the_caller_went_away() {
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let (arrived, arrives) = tokio::sync::watch::channel(false);
     let is_creation = move |asked: &Asked| asked.verb == "create" && !arrived.send_replace(true);
     server.fault(is_creation, Fault::Late(Duration::from_millis(200)), None);
@@ -127,18 +115,12 @@ fn tokens_name_users_and_roles_say_what_they_may() {
     let server = ApiServer::start();
     server.kubeconfig("trueup", "its-token");
     server.refuse_unknown_tokens(true);
-    let stranger = Caller {
-        server: &server,
-        user: "a-token-of-nobody",
-    };
+    let stranger = Caller::new(&server, "a-token-of-nobody");
     assert_eq!(stranger.get(NODES).1["message"], "Unauthorized");
     server.refuse_unknown_tokens(false);
     server.enforce_rbac(true);
     let (trueup, admin) = (
-        Caller {
-            server: &server,
-            user: "its-token",
-        },
+        Caller::new(&server, "its-token"),
         Caller {
             server: &server,
             user: ADMIN,
@@ -174,10 +156,7 @@ fn tokens_name_users_and_roles_say_what_they_may() {
 fn watches_that_are_cut_and_expire_under_load_miss_nothing() {
     const CHANGES: usize = 3000;
     let server = ApiServer::start();
-    let caller = Caller {
-        server: &server,
-        user: "a",
-    };
+    let caller = Caller::new(&server, "a");
     let mut held: BTreeMap<String, String> = BTreeMap::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     std::thread::scope(|scope| {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::cluster::Cluster;
+use super::FEW;
+use super::cluster::{Cluster, Stack};
 use super::compute::{Compute, Contents, Does, Operation, now_ms};
 use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
 use support::{Site, Started, TOKEN, trueup};
@@ -57,6 +58,18 @@ impl Stage {
             wait_ms,
             host: None,
         }
+    }
+
+    /// All endpoints were there; then one is being detached, by this operation, which does not end.
+    pub(crate) fn detaching(wait_ms: u64) -> (Self, u64) {
+        let cluster = Cluster::of(FEW, Stack::Single);
+        let mut stage = Self::waiting(wait_ms, cluster, Compute::start(OPERATION_MS, &[]));
+        stage.start();
+        stage.comes_true();
+        stage.hold();
+        stage.change(|cluster| cluster.set_stack(Stack::Dual));
+        let operation = stage.in_flight(Does::Detach);
+        (stage, operation)
     }
 
     pub(crate) fn start(&mut self) {

@@ -89,16 +89,7 @@ fn what_was_written_is_told_with_its_endpoints_and_how_it_ended() {
 
 #[test]
 fn a_move_that_hangs_shows_on_what_and_one_that_waits_until_when() {
-    let mut stage = Stage::waiting(
-        600_000,
-        Cluster::of(FEW, Stack::Single),
-        Compute::start(OPERATION_MS, &[]),
-    );
-    stage.start();
-    stage.comes_true();
-    stage.hold();
-    stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    let operation = stage.in_flight(Does::Detach);
+    let (mut stage, operation) = Stage::detaching(600_000);
     let status = asked(&stage, "status", &["--keys"]).exits(0);
     let line =
         format!("in flight shop/web/80: operation {operation} detaches 1 endpoint at europe-west3-a/default, for ");

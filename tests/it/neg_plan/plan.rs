@@ -170,16 +170,7 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
 
 #[test]
 fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
-    let mut stage = Stage::waiting(
-        LONG_MS,
-        Cluster::of(FEW, Stack::Single),
-        Compute::start(OPERATION_MS, &[]),
-    );
-    stage.start();
-    stage.comes_true();
-    stage.hold();
-    stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    let operation = stage.in_flight(Does::Detach);
+    let (mut stage, operation) = Stage::detaching(LONG_MS);
 
     // One endpoint is out, which the list of endpoints does not show yet.
     let before = (stage.compute.operations().len(), state(&stage));

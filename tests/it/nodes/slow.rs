@@ -58,7 +58,7 @@ fn host(packet_filter: &str) -> (Host, Manifests) {
 /// A program in place of nft.
 fn script(folder: &Path, text: &str) -> String {
     let program = folder.join("slow-nft");
-    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::write(&program, format!("#!/bin/sh\ncd {} && {text}\n", folder.display())).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     format!("kind = \"nft\"\nnft = \"{}\"", program.display())
 }
@@ -133,13 +133,8 @@ fn a_slow_packet_filter_blocks_neither_the_host_nor_its_end() {
 fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
     let folder = tempfile::tempdir().unwrap();
     let (log, go) = (folder.path().join("log"), folder.path().join("go"));
-    let slow = script(
-        folder.path(),
-        &format!(
-            "cd {} && echo begins >> log && while [ -e log ] && ! [ -e go ]; do sleep 0.1; done && echo ends >> log",
-            folder.path().display()
-        ),
-    );
+    let text = "echo begins >> log && while [ -e log ] && ! [ -e go ]; do sleep 0.1; done && echo ends >> log";
+    let slow = script(folder.path(), text);
     let (mut host, _manifests) = host(&slow);
     host.start();
     let read = || fs::read_to_string(&log).unwrap_or_default();
@@ -162,13 +157,8 @@ fn a_swap_of_a_resyncing_renderer_delays_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let (failed, pid) = (folder.path().join("failed"), folder.path().join("pid"));
     // It fails, and gets a resync beside the loop; then it is slow.
-    let slow = script(
-        folder.path(),
-        &format!(
-            "cd {} && if [ ! -e failed ]; then touch failed; exit 1; fi; echo $$ > pid; exec sleep 900",
-            folder.path().display()
-        ),
-    );
+    let text = "if [ ! -e failed ]; then touch failed; exit 1; fi; echo $$ > pid; exec sleep 900";
+    let slow = script(folder.path(), text);
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
     manifests.put_service("web", 10, 0);

@@ -12,8 +12,8 @@ use super::Desk;
 use super::browser::{Browser, key};
 use super::recorded::{RECORDED, multiplied, of_calls, write};
 use super::served::Served;
-use crate::admin::{address, listening};
-use support::{Engine, Site};
+use crate::admin::in_trouble;
+use support::Engine;
 
 /// The number of row elements of a list of any length: a screen, and some around it.
 const ROWS_IN_PAGE_MAX: u64 = 120;
@@ -243,18 +243,8 @@ fn where_nothing_is_wrong_it_says_so_and_opens_with_the_newest_decision() {
 #[test]
 fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
     let engine = Engine::start(&[]);
-    let site = listening(Site::against(&engine));
-    site.edit(
-        "trueup.toml",
-        "backoff_initial_ms = 10\n",
-        "backoff_initial_ms = 60000\n",
-    );
-    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room: the load balancer has all backends that its plan allows" }));
-    let mut host = site.start("run", &[]);
-    let all = address(&mut host, 0);
-    for key in ["default/api", "default/web", "kube-system/dns"] {
-        host.wait_for_warning(&format!("{key}: "));
-    }
+    let message = "no room: the load balancer has all backends that its plan allows";
+    let (_site, host, all) = in_trouble(&engine, message);
     in_browser(async {
         let browser = Browser::start(1280, 900).await;
         // The address alone leads to the page.

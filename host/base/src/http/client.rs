@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use url::Url;
 
-use super::connector::Connector;
+use super::connector::{Connector, Way};
 use super::limit;
 use super::socket::{Refused, links};
 use crate::fence::Fence;
@@ -48,50 +48,15 @@ pub struct Times {
 
 /// Sends requests to one server over persistent connections.
 pub struct Client {
-    /// The connections of the last epoch with a request.
-    connections: Mutex<Option<Connections>>,
+    /// The connections of the last epoch with a request, and that epoch. They carry only its requests.
+    connections: Mutex<Option<(u64, Connections)>>,
     way: Way,
     /// The default headers of every request.
     headers: HeaderMap,
     request_timeout: Duration,
 }
 
-/// The connections of one epoch. They carry only requests of that epoch.
-struct Connections {
-    epoch: u64,
-    pool: Pool<Connector, Full<Bytes>>,
-}
-
-/// How to connect to the server.
-struct Way {
-    tls: ClientConfig,
-    proxy: Option<Intercept>,
-    scheme: String,
-    agent: HeaderValue,
-    connect_timeout: Duration,
-}
-
-impl Way {
-    fn connections(&self, fence: &Fence) -> Connections {
-        let connector = Connector::new(
-            fence.clone(),
-            self.connect_timeout,
-            self.tls.clone(),
-            self.proxy.clone(),
-            &self.scheme,
-            self.agent.clone(),
-        );
-        let pool = Pool::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .build(connector);
-        Connections {
-            epoch: fence.epoch(),
-            pool,
-        }
-    }
-}
+type Connections = Pool<Connector, Full<Bytes>>;
 
 /// Why there is no answer, or only a part of it.
 #[derive(Debug)]
@@ -120,20 +85,19 @@ pub struct Answer {
     time: Allowed,
 }
 
-/// Why a body was not read to its end.
+/// Why a body was not read.
+#[derive(Debug)]
 pub enum Unread {
-    /// It is longer than allowed.
-    TooLong,
+    /// What it is instead: longer than allowed, or no JSON.
+    Unusable(String),
     /// It did not arrive to its end.
     Broken(Trouble),
 }
 
-/// Why an answer has no JSON.
-pub enum NoJson {
-    /// What its body is instead.
-    Unusable(String),
-    /// It did not arrive to its end.
-    Broken(Trouble),
+impl From<Trouble> for Unread {
+    fn from(trouble: Trouble) -> Self {
+        Self::Broken(trouble)
+    }
 }
 
 impl Client {
@@ -171,13 +135,20 @@ impl Client {
     }
 
     /// The connection pool of this epoch; `None` if the epoch is over. `fence` is pinned to it.
-    fn pool(&self, fence: &Fence) -> Option<Pool<Connector, Full<Bytes>>> {
+    fn pool(&self, fence: &Fence) -> Option<Connections> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         match &*connections {
-            Some(Connections { epoch, pool }) if *epoch == fence.epoch() => Some(pool.clone()),
-            Some(Connections { epoch, .. }) if *epoch > fence.epoch() => None,
-            _ => Some(connections.insert(self.way.connections(fence)).pool.clone()),
+            Some((epoch, pool)) if *epoch == fence.epoch() => return Some(pool.clone()),
+            Some((epoch, _)) if *epoch > fence.epoch() => return None,
+            _ => {}
         }
+        let pool = Pool::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .build(Connector::new(&self.way, fence));
+        *connections = Some((fence.epoch(), pool.clone()));
+        Some(pool)
     }
 
     /// Sends one request, and returns as soon as its answer begins. `fence` is pinned to the epoch of the decision.
@@ -202,12 +173,9 @@ impl Client {
             until: Instant::now() + self.request_timeout,
             fence: fence.clone(),
         };
-        let answered = time.spend(pool.request(request)).await;
-        let response = answered.map_err(|end| {
-            // On a connection, another task writes a request at once.
-            let begun = connection.connection_metadata().is_some();
-            end.trouble(begun)
-        })?;
+        // On a connection, another task writes a request at once.
+        let has_begun = || connection.connection_metadata().is_some();
+        let response = time.spend(pool.request(request), has_begun).await?;
         let (head, body) = response.map_err(|error| Trouble::of(&error))?.into_parts();
         Ok(Answer {
             status: head.status,
@@ -222,33 +190,25 @@ impl Answer {
     /// Reads the body, or as much of it as allowed.
     pub async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
         let mut body = Vec::new();
-        loop {
-            let frame = match self.time.spend(self.body.frame()).await {
-                Err(end) => return Err(Unread::Broken(end.trouble(true))),
-                Ok(None) => return Ok(body),
-                Ok(Some(Err(error))) => return Err(Unread::Broken(Trouble::of_body(&error))),
-                Ok(Some(Ok(frame))) => frame,
-            };
+        while let Some(frame) = self.time.spend(self.body.frame(), || true).await? {
             // Ignore frames without data.
-            let chunk = frame.into_data().unwrap_or_default();
+            let chunk = frame.map_err(|error| Trouble::of_body(&error))?.into_data();
+            let chunk = chunk.unwrap_or_default();
             if chunk.len() > max_bytes.saturating_sub(body.len()) {
-                return Err(Unread::TooLong);
+                return Err(Unread::Unusable(format!("the answer is longer than {max_bytes} bytes")));
             }
             body.extend_from_slice(&chunk);
         }
+        Ok(body)
     }
 
     /// Reads the body as JSON.
     ///
     /// # Errors
     /// If it is too long, is no JSON, or does not arrive to its end.
-    pub async fn json(&mut self, max_bytes: usize) -> Result<Value, NoJson> {
-        match self.read(max_bytes).await {
-            Ok(body) => serde_json::from_slice(&body)
-                .map_err(|error| NoJson::Unusable(format!("the answer is no JSON: {error}"))),
-            Err(Unread::TooLong) => Err(NoJson::Unusable(format!("the answer is longer than {max_bytes} bytes"))),
-            Err(Unread::Broken(trouble)) => Err(NoJson::Broken(trouble)),
-        }
+    pub async fn json(&mut self, max_bytes: usize) -> Result<Value, Unread> {
+        let body = self.read(max_bytes).await?;
+        serde_json::from_slice(&body).map_err(|error| Unread::Unusable(format!("the answer is no JSON: {error}")))
     }
 
     /// The wait in milliseconds that its `Retry-After` asks for. `None` if it has none, or an unreadable one.
@@ -299,29 +259,15 @@ struct Allowed {
     fence: Fence,
 }
 
-/// Why the time ended.
-enum End {
-    Time,
-    Lease,
-}
-
-impl End {
-    fn trouble(self, begun: bool) -> Trouble {
-        match self {
-            Self::Time => Trouble::TimedOut,
-            Self::Lease => Trouble::Fenced(Refused { begun }),
-        }
-    }
-}
-
 impl Allowed {
-    async fn spend<T>(&self, step: impl Future<Output = T>) -> Result<T, End> {
+    /// `has_begun` says whether a step that was given up may have reached the server.
+    async fn spend<T>(&self, step: impl Future<Output = T>, has_begun: impl Fn() -> bool) -> Result<T, Trouble> {
         tokio::select! {
             // Prefer an answer that has arrived, even if the process was stopped meanwhile.
             biased;
             done = step => Ok(done),
-            () = sleep_until(self.until) => Err(End::Time),
-            () = self.fence.over() => Err(End::Lease),
+            () = sleep_until(self.until) => Err(Trouble::TimedOut),
+            () = self.fence.over() => Err(Trouble::Fenced(Refused { begun: has_begun() })),
         }
     }
 }

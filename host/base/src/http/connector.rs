@@ -38,39 +38,48 @@ pub struct Connector {
 /// The route to the server. It is chosen once because there is only one server.
 #[derive(Clone)]
 enum Route {
-    Direct(HttpsConnector<Dialer>),
-    /// The proxy forwards each request.
-    Forwarded(Uri, HttpsConnector<Dialer>),
+    /// To the server, or to this proxy, which forwards each request.
+    Direct(Option<Uri>, HttpsConnector<Dialer>),
     /// The proxy forwards bytes.
     Tunnelled(HttpsConnector<Tunnel<HttpsConnector<Dialer>>>),
 }
 
+/// How to connect to the server.
+pub struct Way {
+    /// For the server, and for a proxy but for its protocol.
+    pub tls: ClientConfig,
+    /// The proxy; `None` for a direct connection.
+    pub proxy: Option<Intercept>,
+    /// The scheme of the server's URL.
+    pub scheme: String,
+    /// The user agent that a tunnel's proxy sees.
+    pub agent: HeaderValue,
+    /// For one connection, including TLS and a tunnel if there are any.
+    pub connect_timeout: Duration,
+}
+
 impl Connector {
-    /// `timeout` is for one connection, including TLS and a tunnel if there are any.
-    pub fn new(
-        fence: Fence,
-        timeout: Duration,
-        tls: ClientConfig,
-        proxy: Option<Intercept>,
-        scheme: &str,
-        agent: HeaderValue,
-    ) -> Self {
+    /// Its connections carry requests while `fence` lets them through.
+    pub fn new(way: &Way, fence: &Fence) -> Self {
+        let (fence, timeout, tls) = (fence.clone(), way.connect_timeout, way.tls.clone());
         // The protocol to a proxy is not the protocol to the server behind it.
         let mut tls_to_proxy = tls.clone();
         tls_to_proxy.alpn_protocols.clear();
         let dialer = Dialer::new(fence.clone(), timeout);
-        let route = match proxy {
-            None => Route::Direct(HttpsConnector::from((dialer, tls))),
-            Some(proxy) if scheme == Scheme::HTTPS.as_str() => {
+        let route = match &way.proxy {
+            Some(proxy) if way.scheme == Scheme::HTTPS.as_str() => {
                 let to_proxy = HttpsConnector::from((dialer, tls_to_proxy));
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, agent)]));
+                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, way.agent.clone())]));
                 Route::Tunnelled(HttpsConnector::from((tunnel, tls)))
             }
-            Some(proxy) => Route::Forwarded(proxy.uri().clone(), HttpsConnector::from((dialer, tls))),
+            proxy => {
+                let proxy = proxy.as_ref().map(|proxy| proxy.uri().clone());
+                Route::Direct(proxy, HttpsConnector::from((dialer, tls)))
+            }
         };
         Self { route, fence, timeout }
     }
@@ -83,15 +92,16 @@ impl Service<Uri> for Connector {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match &mut self.route {
-            Route::Direct(connector) | Route::Forwarded(_, connector) => connector.poll_ready(cx),
+            Route::Direct(_, connector) => connector.poll_ready(cx),
             Route::Tunnelled(connector) => connector.poll_ready(cx),
         }
     }
 
     fn call(&mut self, engine: Uri) -> Connecting {
         let connecting: Connecting = match &mut self.route {
-            Route::Direct(connector) => connection(connector.call(engine), false),
-            Route::Forwarded(proxy, connector) => connection(connector.call(proxy.clone()), true),
+            Route::Direct(proxy, connector) => {
+                connection(connector.call(proxy.clone().unwrap_or(engine)), proxy.is_some())
+            }
             Route::Tunnelled(connector) => connection(connector.call(engine), false),
         };
         let (fence, timeout) = (self.fence.clone(), self.timeout);

@@ -109,15 +109,7 @@ fn segment(entries: Vec<Entry>) -> Segment {
         limits: raw(),
         snapshot: None,
     };
-    let header = Entry {
-        n: 0,
-        event: Event::Header(Box::new(header)),
-    };
-    let lines: String = std::iter::once(header)
-        .chain(entries)
-        .map(|entry| entry.to_line() + "\n")
-        .collect();
-    Segment::from_bytes("test", lines.as_bytes()).unwrap()
+    Segment::of("test", 0, header, entries).unwrap()
 }
 
 /// Each of these makes a request.

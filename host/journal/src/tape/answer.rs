@@ -49,6 +49,15 @@ pub enum TapeError {
     Misplaced(&'static str),
 }
 
+impl TapeError {
+    pub(super) fn unwritable(name: &str) -> impl FnOnce(serde_json::Error) -> Self {
+        |source| Self::Unwritable {
+            name: name.to_owned(),
+            source,
+        }
+    }
+}
+
 impl From<Refusal> for TapeError {
     fn from(Refusal(reason): Refusal) -> Self {
         Self::Refused(reason)

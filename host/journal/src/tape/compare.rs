@@ -2,12 +2,14 @@
 //!
 //! Compares two texts or two endings under the rules; `replay.rs` finds them in the recording.
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::questions::OnePart;
 use crate::accepted::{Accepted, result_of};
-use crate::difference::differences_under;
-use crate::divergence::Divergence;
+use crate::difference::{Difference, differences_under};
+use crate::divergence::{Divergence, Outcome};
 use crate::entry::{Ask, Ending};
 
 /// How the arguments of a question, or the endings of a call, compare.
@@ -35,16 +37,38 @@ pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart,
     if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
         differences.extend(differences_under(&format!("args.{list}[{at}]"), recorded, replayed));
     }
+    judged(differences, name, accepted, |differences| Divergence::Args {
+        ask: name.to_owned(),
+        differences,
+    })
+}
+
+/// How the differences of an entry count under the rules.
+fn judged(
+    differences: Vec<Difference>,
+    entry: &str,
+    accepted: &Accepted,
+    divergence: impl FnOnce(Vec<Difference>) -> Divergence,
+) -> Compared {
     if differences.is_empty() {
         return Compared::Same;
     }
-    let differences = accepted.left(name, differences);
-    if differences.is_empty() {
-        return Compared::Accepted;
+    let left = accepted.left(entry, differences);
+    if left.is_empty() {
+        Compared::Accepted
+    } else {
+        Compared::Differ(divergence(left))
     }
-    Compared::Differ(Divergence::Args {
-        ask: name.to_owned(),
-        differences,
+}
+
+/// A recorded answer as the guest gets it, or how the replay diverges because it can't be given.
+pub(super) fn given<R: DeserializeOwned>(n: u64, name: &str, answer: &RawValue) -> Result<R, Outcome> {
+    serde_json::from_str(answer.get()).map_err(|error| {
+        let divergence = Divergence::Answer {
+            ask: name.to_owned(),
+            reason: error.to_string(),
+        };
+        Outcome::Diverged { n, divergence }
     })
 }
 
@@ -69,15 +93,12 @@ pub(super) fn compare_endings(
             }
             let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
             let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
-            if differences.is_empty() {
-                return Compared::Same;
-            }
-            let differences = accepted.left(&result_of(call), differences);
-            if differences.is_empty() {
-                return Compared::Accepted;
-            }
-            let call = call.to_owned();
-            Compared::Differ(Divergence::Result { call, differences })
+            judged(differences, &result_of(call), accepted, |differences| {
+                Divergence::Result {
+                    call: call.to_owned(),
+                    differences,
+                }
+            })
         }
         (recorded, replayed) => Compared::Differ(Divergence::Ending {
             call: call.to_owned(),

@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::{RecordedCall, TapeError};
-use super::compare::{Compared, compare_values};
+use super::compare::{Compared, compare_values, given};
 use super::progress::Progress;
 use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
@@ -70,19 +70,12 @@ impl Decisions {
         R: DeserializeOwned,
     {
         self.progress.check_may_ask()?;
-        let args = serde_json::to_value(args).map_err(|source| TapeError::Unwritable {
-            name: name.to_owned(),
-            source,
-        })?;
+        let args = serde_json::to_value(args).map_err(TapeError::unwritable(name))?;
         match self.answer(name, &args) {
             Ok(None) => Ok(None),
-            Ok(Some((n, Some(answer)))) => serde_json::from_str(answer.get()).map(Some).map_err(|error| {
-                let divergence = Divergence::Answer {
-                    ask: name.to_owned(),
-                    reason: error.to_string(),
-                };
-                self.progress.diverge(Outcome::Diverged { n, divergence })
-            }),
+            Ok(Some((n, Some(answer)))) => given(n, name, &answer)
+                .map(Some)
+                .map_err(|outcome| self.progress.diverge(outcome)),
             Ok(Some((_, None))) | Err(Missing::Ended) => {
                 self.progress.cut_short();
                 Err(TapeError::Ended)

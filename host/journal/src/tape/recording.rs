@@ -85,12 +85,9 @@ impl Recording {
         self.sink.check(Kind::Ask { answered: true })?;
         line::ask(&mut self.line, self.sink.next_n(), name);
         self.args_at = self.line.len();
-        if let Err(source) = serde_json::to_writer(&mut self.line, args) {
+        if let Err(error) = serde_json::to_writer(&mut self.line, args) {
             self.line.clear();
-            return Err(TapeError::Unwritable {
-                name: name.to_owned(),
-                source,
-            });
+            return Err(TapeError::unwritable(name)(error));
         }
         self.pending = true;
         Ok(())
@@ -107,12 +104,9 @@ impl Recording {
         };
         let question_bytes = self.line.len();
         self.line.extend_from_slice(line::ANSWER);
-        if let Err(source) = serde_json::to_writer(&mut self.line, &answer) {
+        if let Err(error) = serde_json::to_writer(&mut self.line, &answer) {
             self.line.truncate(question_bytes);
-            return Err(TapeError::Unwritable {
-                name: name.to_owned(),
-                source,
-            });
+            return Err(TapeError::unwritable(name)(error));
         }
         self.pending = false;
         self.write(Kind::Ask { answered: true })?;
@@ -225,14 +219,9 @@ impl Tap {
     /// error here does not affect the recorded guest.
     fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) {
         self.bytes = self.bytes.saturating_add(bytes);
-        let kept = if self.bytes > TAPPED_BYTES_MAX {
-            None
-        } else {
-            entry().ok()
-        };
-        match kept {
-            Some(entry) => self.entries.push(entry),
-            None => {
+        match (self.bytes <= TAPPED_BYTES_MAX).then(entry) {
+            Some(Ok(entry)) => self.entries.push(entry),
+            _ => {
                 self.entries = Vec::new();
                 self.bytes = usize::MAX;
             }
@@ -263,16 +252,12 @@ impl Sink {
 
     /// Whether an entry of this kind may come now.
     fn check(&self, kind: Kind) -> Result<Position, TapeError> {
-        match (self, kind) {
-            (Self::Journal(journal), kind) => journal.check(kind).map_err(TapeError::from),
-            (
-                Self::Memory {
-                    position: between @ Position::Between { .. },
-                    ..
-                },
-                Kind::Ask { .. },
-            ) => Ok(*between),
-            (Self::Memory { position, .. }, kind) => position.then(kind).map_err(TapeError::Misplaced),
+        match self {
+            Self::Journal(journal) => Ok(journal.check(kind)?),
+            Self::Memory { position, .. } => match (position, kind) {
+                (Position::Between { .. }, Kind::Ask { .. }) => Ok(*position),
+                _ => position.then(kind).map_err(TapeError::Misplaced),
+            },
         }
     }
 

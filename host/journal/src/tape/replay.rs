@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answer::{RecordedCall, TapeError};
-use super::compare::{Compared, compare_args};
+use super::compare::{Compared, compare_args, given};
 use super::progress::Progress;
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
-use crate::entry::{Ask, Ending, Entry, Event};
+use crate::entry::{Ending, Entry, Event};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -25,13 +25,16 @@ pub(super) struct Replay {
 }
 
 /// The content of the recording at a question's place.
-enum Found {
+enum Found<R> {
     /// `accepted`: the question differs from the recorded one as rules allow.
     Answer {
+        answer: R,
         accepted: bool,
     },
-    Unanswered,
-    Ended,
+    /// The call was cut short, after this many more entries.
+    Ended {
+        after: usize,
+    },
     Otherwise(Outcome),
 }
 
@@ -50,21 +53,15 @@ impl Replay {
     {
         self.progress.check_may_ask()?;
         self.args.clear();
-        serde_json::to_writer(&mut self.args, args).map_err(|source| TapeError::Unwritable {
-            name: name.to_owned(),
-            source,
-        })?;
+        serde_json::to_writer(&mut self.args, args).map_err(TapeError::unwritable(name))?;
         match self.look_up(name) {
-            Found::Answer { accepted } => {
+            Found::Answer { answer, accepted } => {
                 self.progress.accepted_count += u64::from(accepted);
-                self.take_answer()
-            }
-            Found::Unanswered => {
                 self.progress.at += 1;
-                self.progress.cut_short();
-                Err(TapeError::Ended)
+                Ok(answer)
             }
-            Found::Ended => {
+            Found::Ended { after } => {
+                self.progress.at += after;
                 self.progress.cut_short();
                 Err(TapeError::Ended)
             }
@@ -73,19 +70,23 @@ impl Replay {
     }
 
     /// Compares the current question with the next entry.
-    fn look_up(&self, name: &str) -> Found {
+    fn look_up<R: DeserializeOwned>(&self, name: &str) -> Found<R> {
         let asked = || Asked::new(name, String::from_utf8_lossy(&self.args));
         let Some(entry) = self.progress.entry() else {
-            return Found::Ended;
+            return Found::Ended { after: 0 };
         };
         match &entry.event {
             Event::Ask(ask) if ask.name == name => {
                 match (compare_args(ask, &self.args, &self.progress.accepted), &ask.answer) {
                     (Compared::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
-                    (args, Some(_)) => Found::Answer {
-                        accepted: args == Compared::Accepted,
+                    (args, Some(answer)) => match given(entry.n, name, answer) {
+                        Ok(answer) => Found::Answer {
+                            answer,
+                            accepted: args == Compared::Accepted,
+                        },
+                        Err(outcome) => Found::Otherwise(outcome),
                     },
-                    (_, None) => Found::Unanswered,
+                    (_, None) => Found::Ended { after: 1 },
                 }
             }
             Event::Ask(ask) => {
@@ -95,7 +96,7 @@ impl Replay {
                 };
                 Found::Otherwise(Outcome::Diverged { n: entry.n, divergence })
             }
-            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Found::Ended,
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Found::Ended { after: 0 },
             Event::Ending(Ending::Result(_) | Ending::Trap(_))
             | Event::Call(_)
             | Event::Header(_)
@@ -104,36 +105,6 @@ impl Replay {
                 asked: asked(),
                 elsewhere: None,
             }),
-        }
-    }
-
-    /// Uses the answer in the entry that [`Replay::look_up`] found.
-    fn take_answer<R: DeserializeOwned>(&mut self) -> Result<R, TapeError> {
-        let Some(Entry {
-            n,
-            event:
-                Event::Ask(Ask {
-                    name,
-                    answer: Some(answer),
-                    ..
-                }),
-        }) = self.progress.entry()
-        else {
-            return Err(TapeError::Misplaced("the recorded answer is gone"));
-        };
-        match serde_json::from_str(answer.get()) {
-            Ok(answer) => {
-                self.progress.at += 1;
-                Ok(answer)
-            }
-            Err(error) => {
-                let divergence = Divergence::Answer {
-                    ask: name.clone(),
-                    reason: error.to_string(),
-                };
-                let outcome = Outcome::Diverged { n: *n, divergence };
-                Err(self.progress.diverge(outcome))
-            }
         }
     }
 

@@ -112,7 +112,7 @@ fn what_is_no_entry_is_refused_with_a_reason() {
             "written in format 2, and this trueup reads format 1",
         ),
     ] {
-        let error = Entry::parse(line).expect_err(line).to_string();
+        let error = Entry::parse(line).expect_err(line);
         assert!(error.contains(reason) && !error.contains(" line "), "{line}: {error}");
     }
 }

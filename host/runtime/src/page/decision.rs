@@ -238,7 +238,7 @@ pub(super) fn for_each_entry(
             return if bytes == 0 { Ok(()) } else { Err(differs()) };
         };
         let text = std::str::from_utf8(text).map_err(|error| error.to_string());
-        let entry = text.and_then(|text| Entry::parse(text).map_err(|error| error.to_string()));
+        let entry = text.and_then(Entry::parse);
         let entry = entry.map_err(|why| format!("{}: {why}", differs()))?;
         if !each(Located { entry, offset, bytes }) {
             return Ok(());

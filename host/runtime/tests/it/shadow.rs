@@ -269,15 +269,15 @@ async fn reads_that_differ_are_no_difference_where_decisions_are_the_same() {
     }
 }
 
+/// An active guest that counts, beside one of the same with these settings.
+async fn counting(settings: Value) -> Stage {
+    Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, settings).await
+}
+
 #[tokio::test]
 async fn a_question_beyond_the_recorded_ones_is_told_apart() {
     // The active guest asks for the time only, but this candidate reads load balancers too.
-    let stage = Stage::new(
-        Active::new(&COUNTING, json!({}), "0"),
-        &COUNTING,
-        json!({"does": "list"}),
-    )
-    .await;
+    let stage = counting(json!({"does": "list"})).await;
     let mut instance = stage.open("k").await;
     for _ in 0..3 {
         stage
@@ -316,12 +316,7 @@ async fn one_that_refuses_its_settings_or_is_of_another_world_does_not_begin() {
 
 #[tokio::test]
 async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine() {
-    let stage = Stage::new(
-        Active::new(&COUNTING, json!({}), "0"),
-        &COUNTING,
-        json!({"does": "panic"}),
-    )
-    .await;
+    let stage = counting(json!({"does": "panic"})).await;
     let mut instance = stage.open("k").await;
     for count in 1..=5 {
         let answer = stage
@@ -341,12 +336,7 @@ async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine()
 
 #[tokio::test]
 async fn one_that_never_answers_is_not_waited_for_by_anyone() {
-    let stage = Stage::new(
-        Active::new(&COUNTING, json!({}), "0"),
-        &COUNTING,
-        json!({"does": "loop"}),
-    )
-    .await;
+    let stage = counting(json!({"does": "loop"})).await;
     let mut instance = stage.open("k").await;
     stage
         .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
@@ -404,7 +394,7 @@ async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
 
 #[tokio::test]
 async fn with_more_keys_than_instances_an_unused_key_sends_its_state_again() {
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let stage = counting(json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     for key in &keys {
         let mut instance = stage.open(key).await;
@@ -425,7 +415,7 @@ async fn with_more_keys_than_instances_an_unused_key_sends_its_state_again() {
 
 #[tokio::test]
 async fn keys_that_take_turns_cost_the_active_guest_no_snapshot_for_each_call() {
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let stage = counting(json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     let mut instances = Vec::new();
     for key in &keys {
@@ -456,7 +446,7 @@ async fn keys_that_take_turns_cost_the_active_guest_no_snapshot_for_each_call() 
 
 #[tokio::test]
 async fn a_key_whose_state_can_not_be_had_is_not_asked_again() {
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let stage = counting(json!({})).await;
     stage.shadow.has_no_state("k");
     assert_eq!(stage.interest("k"), Interest::Nothing);
     assert_eq!(stage.interest("other"), Interest::StateAndCall);
@@ -464,7 +454,7 @@ async fn a_key_whose_state_can_not_be_had_is_not_asked_again() {
 
 #[tokio::test]
 async fn calls_of_another_version_than_the_active_one_are_not_compared() {
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let stage = counting(json!({})).await;
     let other = Active::new(&COUNTING_2, json!({}), "0");
     let mut instance = stage.open("k").await;
     let mut anothers = other.open("k").await;
@@ -496,7 +486,7 @@ async fn calls_of_another_version_than_the_active_one_are_not_compared() {
 async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
     // The candidate answers with an error.
     let says = json!({"does": "say", "amount": 1});
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, says).await;
+    let stage = counting(says).await;
     let mut instance = stage.open("k").await;
     let (begun, calls) = (Instant::now(), 300);
     for _ in 0..calls {
@@ -596,7 +586,7 @@ fn sandbox(at: u32) -> Value {
 
 #[tokio::test]
 async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
-    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let stage = counting(json!({})).await;
     let mut instance = stage.open("k").await;
     stage
         .call(&mut instance, "k", RECONCILE, &service("u", &[80]))

@@ -165,17 +165,17 @@ impl Cluster {
             let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
             match read_up_to(&mut reader, bytes_max).await {
                 Ok(Some(page)) => Ok(page),
-                Ok(None) if whole => Err(self.failed(
-                    &purpose,
-                    &format!(
-                        "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: \
-                         set another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
-                    ),
-                )),
-                Ok(None) => Err(self.failed(
-                    &purpose,
-                    &format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]"),
-                )),
+                Ok(None) => {
+                    let cause = if whole {
+                        format!(
+                            "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: set \
+                             another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
+                        )
+                    } else {
+                        format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]")
+                    };
+                    Err(self.failed(&purpose, &cause))
+                }
                 Err(error) => Err(self.failed(&purpose, &chain(&error))),
             }
         };
@@ -227,14 +227,14 @@ impl Cluster {
             ..PatchParams::default()
         };
         let patch = Patch::Merge(patch);
-        let (resource, asking) = if status {
-            let asking = api.patch_status(name, &parameters, &patch);
-            ("services/status", futures_util::future::Either::Left(asking))
-        } else {
-            let asking = api.patch(name, &parameters, &patch);
-            ("services", futures_util::future::Either::Right(asking))
-        };
+        let resource = if status { "services/status" } else { "services" };
         let purpose = Purpose::one("patch", resource, &format!("{namespace}/{name}"));
+        let asking = async {
+            match status {
+                true => api.patch_status(name, &parameters, &patch).await,
+                false => api.patch(name, &parameters, &patch).await,
+            }
+        };
         match tokio::time::timeout(left, self.asked(&purpose, asking)).await {
             Ok(answer) => answer,
             Err(_) => Err(self.failed(&purpose, "given up, since this host may act no longer")),

@@ -129,7 +129,9 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
 /// If it does not identify itself.
 pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
     let object = match kind {
-        Kind::EndpointSlice => typed(raw, trim_slice).map(Object::EndpointSlice),
+        Kind::EndpointSlice => {
+            typed(raw, |slice: &mut EndpointSlice| trim_metadata(&mut slice.metadata)).map(Object::EndpointSlice)
+        }
         Kind::Node => typed(raw, trim_node).map(Object::Node),
         Kind::Pod => typed(raw, trim_pod).map(Object::Pod),
         Kind::Service => typed(raw, trim_service).map(Object::Service),
@@ -163,15 +165,8 @@ fn named(raw: &RawValue) -> Result<Named, String> {
 
 impl NamedMetadata {
     fn reference(&self, kind: Kind) -> ObjectRef {
-        ObjectRef {
-            kind,
-            namespace: self
-                .namespace
-                .clone()
-                .filter(|_| kind.has_namespace())
-                .unwrap_or_default(),
-            name: self.name.clone(),
-        }
+        let namespace = self.namespace.clone().filter(|_| kind.has_namespace());
+        ObjectRef::new(kind, namespace.unwrap_or_default(), &*self.name)
     }
 }
 
@@ -195,11 +190,6 @@ fn trim_service(service: &mut Service) {
     trim_metadata(&mut service.metadata);
 }
 
-fn trim_slice(slice: &mut EndpointSlice) {
-    trim_metadata(&mut slice.metadata);
-}
-
-/// Removes the status that a Node reports every few seconds, so that an unchanged Node compares equal.
 fn trim_node(node: &mut Node) {
     trim_metadata(&mut node.metadata);
     let Some(status) = &mut node.status else { return };

@@ -56,6 +56,17 @@ struct Inner {
     watches: JoinSet<Infallible>,
 }
 
+impl Inner {
+    /// Knows nothing yet, and watches nothing.
+    async fn new(settings: &Settings) -> Result<Self, ClusterError> {
+        Ok(Self {
+            cluster: Cluster::new(settings).await?,
+            store: Store::new(client::scopes(settings), &settings.needed),
+            watches: JoinSet::new(),
+        })
+    }
+}
+
 impl fmt::Debug for Kubernetes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kubernetes")
@@ -71,28 +82,19 @@ impl Kubernetes {
     /// # Errors
     /// If the address of the API server cannot be determined.
     pub async fn start(settings: &Settings, seed: u64) -> Result<Self, ClusterError> {
-        let cluster = Cluster::new(settings).await?;
-        let scopes = client::scopes(settings);
-        let store = Store::new(scopes.iter().cloned(), &settings.needed);
-        let watches = (0..).zip(scopes).map(|(number, scope)| {
+        let mut inner = Inner::new(settings).await?;
+        for (number, scope) in (0..).zip(client::scopes(settings)) {
             let mut chance = ChaCha8Rng::seed_from_u64(seed);
             chance.set_stream(number);
             let watch = Watch {
-                cluster: cluster.clone(),
-                store: Arc::clone(&store),
+                cluster: inner.cluster.clone(),
+                store: Arc::clone(&inner.store),
                 scope,
                 chance,
             };
-            watch.run()
-        });
-        let watches = watches.collect();
-        Ok(Self {
-            inner: Arc::new(Inner {
-                cluster,
-                store,
-                watches,
-            }),
-        })
+            inner.watches.spawn(watch.run());
+        }
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Lists everything once, without watching.
@@ -100,15 +102,15 @@ impl Kubernetes {
     /// # Errors
     /// If the address of the API server cannot be determined, or a required list is unavailable.
     pub async fn once(settings: &Settings) -> Result<Self, ClusterError> {
-        let cluster = Cluster::new(settings).await?;
-        let scopes = client::scopes(settings);
-        let store = Store::new(scopes.iter().cloned(), &settings.needed);
+        let inner = Inner::new(settings).await?;
         let mut first_failure = None;
-        for scope in scopes {
-            match list::list(&cluster, &scope).await {
-                Ok((objects, _)) => store.replace(&scope, objects),
+        for scope in client::scopes(settings) {
+            match list::list(&inner.cluster, &scope).await {
+                Ok((objects, _)) => inner.store.replace(&scope, objects),
                 Err(failed) => {
-                    store.note(&scope, |status| status.last_error = Some(failed.text.clone()));
+                    inner
+                        .store
+                        .note(&scope, |status| status.last_error = Some(failed.text.clone()));
                     let first = first_failure.get_or_insert(failed);
                     if settings.needed.contains(&scope.kind) {
                         return Err(ClusterError::Failed(first.text.clone()));
@@ -116,14 +118,7 @@ impl Kubernetes {
                 }
             }
         }
-        let watches = JoinSet::new();
-        Ok(Self {
-            inner: Arc::new(Inner {
-                cluster,
-                store,
-                watches,
-            }),
-        })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// A client of the API server, for callers that need it before the source. Sends nothing yet.

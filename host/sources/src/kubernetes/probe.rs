@@ -140,19 +140,13 @@ impl Probe {
         let version = kind.api_version();
         let purpose = Purpose::one("get", "the kinds of", version);
         let client = self.cluster.client();
-        let listed = match version {
-            "v1" => {
-                self.cluster
-                    .asked(&purpose, client.list_core_api_resources(version))
-                    .await
-            }
-            _ => {
-                self.cluster
-                    .asked(&purpose, client.list_api_group_resources(version))
-                    .await
+        let listing = async {
+            match version {
+                "v1" => client.list_core_api_resources(version).await,
+                _ => client.list_api_group_resources(version).await,
             }
         };
-        match listed {
+        match self.cluster.asked(&purpose, listing).await {
             Ok(listed) => Ok(listed.resources.iter().any(|one| one.name == kind.resource())),
             Err(failed) if failed.is_not_found() => Ok(false),
             Err(failed) => Err(failed),
@@ -166,11 +160,8 @@ impl Probe {
     pub async fn has_namespace(&self, name: &str) -> Result<bool, Failed> {
         let purpose = Purpose::one("get", "namespaces", name);
         let api: Api<Namespace> = Api::all(self.cluster.client());
-        match self.cluster.asked(&purpose, api.get(name)).await {
-            Ok(_) => Ok(true),
-            Err(failed) if failed.is_not_found() => Ok(false),
-            Err(failed) => Err(failed),
-        }
+        let found = self.cluster.asked(&purpose, api.get_opt(name)).await?;
+        Ok(found.is_some())
     }
 
     /// Whether this account may do something.

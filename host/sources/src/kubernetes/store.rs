@@ -190,11 +190,7 @@ impl Store {
 
     /// The known version of a Service.
     pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
-        let reference = ObjectRef {
-            kind: Kind::Service,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
+        let reference = ObjectRef::new(Kind::Service, namespace, name);
         let state = self.state();
         let scope = state.scope_of(&reference)?;
         match state.scopes.get(&scope)?.objects.get(&reference)? {

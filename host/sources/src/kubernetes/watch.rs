@@ -72,7 +72,7 @@ const SILENT_BEFORE_LIST: u32 = 5;
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// How one watch ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Ended {
     /// Continue from this version. `None`: list again.
     from: Option<String>,
@@ -202,10 +202,7 @@ impl Watch {
                 return Ended {
                     from: (!is_about_version(&failed)).then_some(version),
                     failed: Some(failed),
-                    opened: false,
-                    received: false,
-                    advanced: false,
-                    lasted: Duration::ZERO,
+                    ..Ended::default()
                 };
             }
         };

@@ -108,7 +108,8 @@ mod tests {
     const INSTANCE: &str = "shop/web/80";
 
     fn gauge(metrics: &Registry, instance: &str, name: &str, kind: Option<&str>, value: f64) {
-        let origin = Origin { guest: "neg", instance };
+        let guest = "neg";
+        let origin = Origin::Guest { guest, instance };
         let labels: Vec<Label> = kind
             .map(|kind| Label {
                 key: "type".to_owned(),
@@ -116,7 +117,7 @@ mod tests {
             })
             .into_iter()
             .collect();
-        assert!(metrics.take_of(origin, name, &labels, Line::GaugeSet(value)));
+        assert!(metrics.take(origin, name, &labels, Line::GaugeSet(value)));
     }
 
     #[test]

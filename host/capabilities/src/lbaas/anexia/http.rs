@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, NOT_SENT, NoJson, Times, Trouble};
+use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread};
 use trueup_base::http::limit::{self, RateLimit};
 use trueup_base::http::secret::Secret;
 
@@ -381,9 +381,9 @@ impl Call {
                 fate,
             }
         };
-        answer.json(ANSWER_MAX_BYTES).await.map_err(|no_json| match no_json {
-            NoJson::Unusable(problem) => unusable(problem),
-            NoJson::Broken(trouble) => self.unanswered(request, trouble),
+        answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
+            Unread::Unusable(problem) => unusable(problem),
+            Unread::Broken(trouble) => self.unanswered(request, trouble),
         })
     }
 

@@ -11,7 +11,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
 use tokio::time::sleep;
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, NOT_SENT, NoJson, Times, Trouble};
+use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread};
 use trueup_base::http::secret::Secret;
 
 use super::credentials::Credentials;
@@ -151,12 +151,12 @@ impl Requests {
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
         }
-        answer.json(ANSWER_MAX_BYTES).await.map_err(|no_json| match no_json {
-            NoJson::Unusable(problem) => Failure {
+        answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
+            Unread::Unusable(problem) => Failure {
                 error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
                 is_passing: true,
             },
-            NoJson::Broken(trouble) => unanswered(request, token, trouble, *times),
+            Unread::Broken(trouble) => unanswered(request, token, trouble, *times),
         })
     }
 }

@@ -98,7 +98,7 @@ impl ServiceAccount {
         );
         let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
         let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
-            Unread::TooLong => failed(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes")),
+            Unread::Unusable(why) => failed(why),
             Unread::Broken(trouble) => failed(trouble.text(TIMES)),
         })?;
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -32,14 +32,20 @@ fn stage() -> Stage {
     Stage::new(&[eni("eni-1", 1, &["10.0.0.1", "10.0.0.2", "10.0.0.3"])])
 }
 
-#[tokio::test]
-async fn releases_are_worked_off_before_anyone_is_served() {
+/// A host that gave these containers addresses, and is down.
+async fn stopped_with(containers: &[&str]) -> Stage {
     let stage = stage();
     let host = stage.start().await;
-    for container in ["c1", "c2", "c3"] {
+    for container in containers {
         host.add(container).await;
     }
     host.stop().await;
+    stage
+}
+
+#[tokio::test]
+async fn releases_are_worked_off_before_anyone_is_served() {
+    let stage = stopped_with(&["c1", "c2", "c3"]).await;
     let files = [leave(&stage, "c1"), leave(&stage, "c3"), leave(&stage, "unknown")];
     let mut host = stage.start().await;
     assert_eq!(host.shown().await, ["eni-1 10.0.0.1 10.0.0.2* 10.0.0.3"]);
@@ -52,12 +58,7 @@ async fn releases_are_worked_off_before_anyone_is_served() {
 
 #[tokio::test]
 async fn a_release_that_fails_stays_and_the_others_are_worked_off() {
-    let stage = stage();
-    let host = stage.start().await;
-    for container in ["c1", "c2"] {
-        host.add(container).await;
-    }
-    host.stop().await;
+    let stage = stopped_with(&["c1", "c2"]).await;
     let files = [leave(&stage, "c1"), leave(&stage, "c2")];
     stage.disk.traps.store(1, Ordering::SeqCst);
     let mut host = stage.start().await;
@@ -73,12 +74,7 @@ async fn a_release_that_fails_stays_and_the_others_are_worked_off() {
 
 #[tokio::test]
 async fn a_release_whose_change_is_lost_stays() {
-    let stage = stage();
-    let host = stage.start().await;
-    for container in ["c1", "c2"] {
-        host.add(container).await;
-    }
-    host.stop().await;
+    let stage = stopped_with(&["c1", "c2"]).await;
     let file = leave(&stage, "c1");
     stage.disk.failing_syncs.store(1, Ordering::SeqCst);
     let mut host = stage.start().await;

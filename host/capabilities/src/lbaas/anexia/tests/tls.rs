@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tower::Service as _;
-use trueup_base::http::connector::{Connection, Connector};
+use trueup_base::http::connector::{Connection, Connector, Way};
 use trueup_base::http::socket::Refused;
 
 use super::*;
@@ -36,9 +36,14 @@ fn client_config(roots: RootCertStore) -> ClientConfig {
 }
 
 fn connector(fence: &Fence, tls: ClientConfig, proxies: &Matcher, engine: &Uri) -> Connector {
-    let agent = HeaderValue::from_static("trueup/test");
-    let proxy = proxies.intercept(engine);
-    Connector::new(fence.clone(), Duration::from_secs(60), tls, proxy, "https", agent)
+    let way = Way {
+        tls,
+        proxy: proxies.intercept(engine),
+        scheme: "https".to_owned(),
+        agent: HeaderValue::from_static("trueup/test"),
+        connect_timeout: Duration::from_secs(60),
+    };
+    Connector::new(&way, fence)
 }
 
 /// A socket that counts received bytes, whatever they mean.
