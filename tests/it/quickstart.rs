@@ -741,11 +741,23 @@ fn what_waits_goes_with_approve_or_stays_when_less_is_to_go() {
 }
 
 #[test]
+fn a_plan_without_counts_of_less_than_half_waits_for_nothing() {
+    let (_engine, site, _) = converged();
+    fs::remove_dir_all(site.state_dir().join("held")).unwrap();
+    site.remove_manifest("web.yaml");
+    let plan = site.plan().exits(3);
+    assert_eq!(plan.said("a run waits for an approval"), [""; 0], "14 of 29: {plan}");
+}
+
+#[test]
 fn a_host_without_counts_waits_before_it_destroys_most() {
     let (engine, site, before) = converged();
     fs::remove_dir_all(site.state_dir().join("held")).unwrap();
     site.remove_manifest("web.yaml");
     site.remove_manifest("api.yaml");
+    let plan = site.plan().exits(3);
+    let waits = plan.said("a run waits for an approval before it destroys these 22 of 29 objects");
+    assert_eq!(waits.len(), 1, "{plan}");
     let ran = site.run_once().exits(1);
     assert!(
         ran.stdout.contains("objects is more than 10 and more than 50 %"),

@@ -112,21 +112,24 @@ impl Plan {
         self.keys.extend(keys);
     }
 
-    /// Notes that a run would wait for an approval first. `going`: how many objects it destroys, from what it holds.
+    /// Notes that a run would wait for an approval first. `found`: how many objects each key has, if no host counted them.
+    /// `going`: how many objects a run destroys, from what it holds.
     pub fn note_if_waits(
         &mut self,
         config: &Config,
         (name, guest): (&str, &Guest),
+        found: BTreeMap<String, u64>,
         going: impl FnOnce(&Kept) -> u64,
     ) -> Result<(), SetupError> {
-        let kept = ObjectCounts::open(&config.state_dir, name)
+        let mut kept = ObjectCounts::open(&config.state_dir, name)
             .map_err(SetupError::misused)?
             .kept();
+        if kept.held.is_empty() {
+            kept.held = found;
+        }
         let going = going(&kept);
         let all = kept.held.values().sum::<u64>() + kept.destroyed;
-        // Without counts, the fraction is unknown.
-        let is_known = !kept.held.is_empty();
-        if is_known && guest.approve_above.is_above(going + kept.destroyed, all.max(going)) {
+        if guest.approve_above.is_above(going + kept.destroyed, all.max(going)) {
             self.notes.push(format!(
                 "a run waits for an approval before it destroys these {going} of {all} objects: `trueup approve {name}`, or `trueup run \
                  --once --approve`"

@@ -8,10 +8,12 @@
 //! records that stay in memory, and publishes nothing. [`Reconciler::prepare`] and what follows a turn are left
 //! out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
+use trueup_capabilities::holdings::Holdings;
 use trueup_capabilities::reading::Action;
 use trueup_sources::{Batch, Source};
 
@@ -60,9 +62,21 @@ pub async fn plan<W: Reconciler>(
     }
     let writes = planned.iter().flat_map(|key| &key.writes);
     let going = writes.filter(|write| write.action == Action::Destroy).count() as u64;
-    plan.note_if_waits(setup.config, (W::RULES.guest, setup.guest), |_| going)?;
+    let found = found(&setup.active.quotas.holdings, &planned);
+    plan.note_if_waits(setup.config, (W::RULES.guest, setup.guest), found, |_| going)?;
     plan.add(kind, W::RULES.word, planned);
     Ok(())
+}
+
+/// How many objects each key has now: those that it has after its turn and those that this destroyed, without those that
+/// it created. A key that the world does not count by objects counts once.
+fn found(holdings: &Holdings, planned: &[KeyPlan]) -> BTreeMap<String, u64> {
+    let found = |key: &KeyPlan| {
+        let count = |action| key.writes.iter().filter(|write| write.action == action).count() as u64;
+        let had = (holdings.held(&key.key) + count(Action::Destroy)).saturating_sub(count(Action::Create));
+        (key.key.clone(), had.max(1))
+    };
+    planned.iter().map(found).collect()
 }
 
 /// Keys that a run would work on, each with its desired state, or why there is none.

@@ -3,7 +3,7 @@
 //! Only keys that go count: endpoints of a key that stays come and go with its pods.
 
 use super::Negs;
-use crate::neg::adapter::{Desired, Key};
+use crate::neg::adapter::Key;
 
 impl Negs<'_> {
     /// Whether the endpoints of a key that is gone may go now.
@@ -19,10 +19,7 @@ impl Negs<'_> {
         let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
         match self.targets.desired(key) {
             _ if gone => holdings.emptied(&text),
-            Some(Ok(Desired { target, .. })) => {
-                let endpoints = target.iter().map(|group| group.endpoints.len() as u64).sum();
-                holdings.settled(&text, endpoints);
-            }
+            Some(Ok(desired)) => holdings.settled(&text, desired.endpoints()),
             // Its desired state went or became invalid: its next turn counts them. A key that goes loses its endpoints
             // over several turns, and an approval is for all of them.
             Some(Err(_)) | None => {}

@@ -21,6 +21,13 @@ pub(crate) struct Desired {
     pub(crate) left_out: usize,
 }
 
+impl Desired {
+    /// The number of endpoints.
+    pub(crate) fn endpoints(&self) -> u64 {
+        self.target.iter().map(|group| group.endpoints.len() as u64).sum()
+    }
+}
+
 /// The past and present locations of Nodes. Zones and subnets are only added, so that the host still finds endpoints in
 /// a NEG after its last Node is gone. The caller keeps this across restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

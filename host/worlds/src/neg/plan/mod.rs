@@ -32,7 +32,7 @@ use self::story::Story;
 use super::progress::MIGRATION_ENDPOINTS;
 use super::setup::NegSetup;
 use super::{Negs, Work};
-use crate::neg::adapter::Key;
+use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
 /// What a run would do for one key.
@@ -143,7 +143,7 @@ pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) 
     let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(&setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
-    let mut plans = Vec::new();
+    let (mut plans, mut found) = (Vec::new(), BTreeMap::new());
     let known: Vec<Key> = negs.known.keys().cloned().collect();
     for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
         let planned = match work {
@@ -154,6 +154,8 @@ pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) 
             },
         };
         let desired = negs.targets.desired(&key).and_then(Result::ok);
+        let endpoints = desired.as_ref().map(Desired::endpoints);
+        found.insert(key.to_string(), endpoints.unwrap_or(planned.detached as u64));
         plans.push(NegPlan {
             key: key.to_string(),
             left_out: desired.map_or(0, |desired| desired.left_out),
@@ -161,7 +163,7 @@ pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) 
         });
     }
     drop(negs);
-    add(plan, kind, (of.config, setup.neg), &plans)?;
+    add(plan, kind, (of.config, setup.neg), (&plans, found))?;
     setup.stop().await;
     Ok(())
 }
@@ -170,12 +172,12 @@ fn add(
     plan: &mut Plan,
     kind: &'static str,
     (config, neg): (&Config, &Neg),
-    plans: &[NegPlan],
+    (plans, found): (&[NegPlan], BTreeMap<String, u64>),
 ) -> Result<(), SetupError> {
     // Only the endpoints of keys that are gone wait.
     let gone = plans.iter().filter(|key| key.gone);
     let going = |kept: &Kept| gone.filter_map(|key| kept.held.get(&key.key)).sum();
-    plan.note_if_waits(config, (NAME, &neg.guest), going)?;
+    plan.note_if_waits(config, (NAME, &neg.guest), found, going)?;
     plan.summaries.insert(kind, text::summary(plans));
     if plans.is_empty() {
         return Ok(());
