@@ -353,8 +353,8 @@ impl State {
         self.before.clear();
     }
 
-    /// Ends the round if nothing of it waits and nothing was destroyed for [`QUIET_MS`]. One that goes on from an earlier
-    /// process or term lasts for as long from now on.
+    /// Ends the round if nothing of it waits and nothing was destroyed for [`QUIET_MS`]. One that goes on from an
+    /// earlier process or term lasts for as long from now on.
     fn end_if_quiet(&mut self) {
         let Some((_, clock)) = &self.guard else { return };
         let now_ms = clock.steady_ms();

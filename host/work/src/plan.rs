@@ -112,8 +112,8 @@ impl Plan {
         self.keys.extend(keys);
     }
 
-    /// Notes that a run would wait for an approval first. `found`: how many objects each key has, if no host counted them.
-    /// `going`: how many objects a run destroys, from what it holds.
+    /// Notes that a run would wait for an approval first. `found`: how many objects each key has, if no host counted
+    /// them. `going`: how many objects a run destroys, from what it holds.
     pub fn note_if_waits(
         &mut self,
         config: &Config,

@@ -95,7 +95,10 @@ fn ready(reads: &Reads) -> Vec<Check> {
         let text = format!("{role}{}", leads.unwrap_or_default());
         checks.push(Check::passed("standing", &text));
     }
-    checks.push(Check::new("stopping", not(!host_status.is_stopping(), "it stops")));
+    checks.push(Check::new(
+        "stopping",
+        not(!host_status.is_stopping(), "its work ends, then it exits"),
+    ));
     checks.extend(loops(reads));
     checks
 }

@@ -213,15 +213,17 @@ mod tests {
             });
             lease_problem(&host_status.status().host)
         };
+        let leader = || host_status.role().1;
         assert_eq!(lease_problem(&HostShown::default()), None);
         let none = "this host does not hold the lease, and knows of none that does";
         assert_eq!(seen(None, None).as_deref(), Some(none));
         assert_eq!(seen(Some("a"), None).as_deref(), Some(none), "its own of before");
-        assert_eq!(seen(Some("b"), None), None);
+        assert_eq!((seen(Some("b"), None), leader()), (None, Some("b".to_owned())));
         let away = seen(Some("b"), Some("no answer within 4000 ms"));
         assert_eq!(
             away.as_deref(),
             Some("this host does not hold the lease: no answer within 4000 ms")
         );
+        assert_eq!(leader(), None, "another host may hold it by now");
     }
 }

@@ -68,8 +68,8 @@ pub async fn plan<W: Reconciler>(
     Ok(())
 }
 
-/// How many objects each key has now: those that it has after its turn and those that this destroyed, without those that
-/// it created. A key that the world does not count by objects counts once.
+/// How many objects each key has now: those that it has after its turn and those that this destroyed, without those
+/// that it created. A key that the world does not count by objects counts once.
 fn found(holdings: &Holdings, planned: &[KeyPlan]) -> BTreeMap<String, u64> {
     let found = |key: &KeyPlan| {
         let count = |action| key.writes.iter().filter(|write| write.action == action).count() as u64;

@@ -153,8 +153,12 @@ impl HostStatus {
         }
         inner.host.role = role;
         inner.host.identity.clone_from(&election.identity);
-        // A host that lost the lease may still be the last holder.
-        let holder = election.holder.clone().filter(|holder| *holder != election.identity);
+        // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may hold it.
+        let is_seen = election.error.is_none();
+        let holder = election
+            .holder
+            .clone()
+            .filter(|holder| is_seen && *holder != election.identity);
         inner.host.leader = holder.filter(|_| role == Role::Standby);
         inner.host.election = Some(election);
     }

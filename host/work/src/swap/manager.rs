@@ -358,7 +358,8 @@ fn no_previous(name: &str, revisions: &Revisions) -> String {
     let is_other = |revision: &Revision| active.is_some_and(|active| active.digest != revision.digest);
     match revisions.all().iter().any(is_other) {
         true => format!(
-            "every other version was rolled back from; to go back to one all the same: trueup guest rollback {name} --to N, with              a revision of `trueup guest history {name}`"
+            "every other version was rolled back from; to go back to one all the same: trueup guest rollback {name} --to N, with a \
+             revision of `trueup guest history {name}`"
         ),
         false => "there is no earlier version to go back to".to_owned(),
     }
