@@ -30,7 +30,7 @@ use self::story::Story;
 use super::progress::MIGRATION_ENDPOINTS;
 use super::setup::NegSetup;
 use super::{Negs, Work};
-use crate::neg::adapter::Key;
+use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
 /// What a run would do for one key.
@@ -149,7 +149,7 @@ pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
             },
         };
         let desired = negs.targets.desired(&key).and_then(Result::ok);
-        let endpoints = desired.as_ref().map(|desired| desired.endpoints());
+        let endpoints = desired.as_ref().map(Desired::endpoints);
         found.insert(key.to_string(), endpoints.unwrap_or(planned.detached as u64));
         plans.push(NegPlan {
             key: key.to_string(),
