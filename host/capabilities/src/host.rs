@@ -40,8 +40,8 @@ pub struct Host {
     /// Whether the desired state of the next calls is that nothing remains. If so, the call may destroy everything, and
     /// `destroy_percent` does not apply; `destroy_max` does.
     pub removing: bool,
-    /// The last output of the running call, on one line, that may explain why it ended: the text of a panic, or the last
-    /// line that it printed to stderr.
+    /// The last output of the running call, on one line, that may explain why it ended: the text of a panic, or the
+    /// last line that it printed to stderr.
     pub last_words: Option<String>,
     /// When the running call began. With a request's number, it identifies the request for good.
     pub(crate) began: neg::Began,

@@ -190,8 +190,8 @@ impl Registry {
         self.take(Origin::Host, name, &labels, Line::CounterAdd(delta));
     }
 
-    /// Takes a line. Returns false if it was dropped: the registry is full, the name is used for another kind of series,
-    /// too long, or the host's if a guest uses it, or the number is not finite.
+    /// Takes a line. Returns false if it was dropped: the registry is full, the name is used for another kind of
+    /// series, too long, or the host's if a guest uses it, or the number is not finite.
     pub fn take(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
         let (owner, guest, instance) = match origin {
             Origin::Host => (Owner::Host, HOST, HOST),

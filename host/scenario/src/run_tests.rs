@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use trueup_capabilities::async_trait;
 use trueup_capabilities::lbaas::{Kind, ObjectRef};
-use trueup_capabilities::metrics::Line;
+use trueup_capabilities::metrics::{Line, Origin};
 use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
 
 use super::*;
@@ -75,10 +75,12 @@ impl Actor for Echo {
             }),
             "echo.count" => {
                 self.counter += 1;
-                self.world
-                    .backends
-                    .metrics
-                    .take("i", "echo_total", &[], Line::CounterAdd(1));
+                let origin = Origin::Guest {
+                    guest: "echo",
+                    instance: "i",
+                };
+                let metrics = &self.world.backends.metrics;
+                metrics.take(origin, "echo_total", &[], Line::CounterAdd(1));
                 Ok(json!(self.counter))
             }
             "echo.now" => Ok(json!(self.world.backends.clock.now_ms())),

@@ -46,8 +46,8 @@ pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
     })
 }
 
-/// The id of the process that currently holds the lock of the store at `path`, as it wrote it, for read-only callers. This
-/// does not take the lock even briefly, since that would turn away a host that starts at that moment. It reads
+/// The id of the process that currently holds the lock of the store at `path`, as it wrote it, for read-only callers.
+/// This does not take the lock even briefly, since that would turn away a host that starts at that moment. It reads
 /// `/proc/locks` (proc(5)), the only source; without it, no holder is found.
 pub(super) fn holder(path: &Path) -> Option<Option<u32>> {
     use std::os::unix::fs::MetadataExt as _;

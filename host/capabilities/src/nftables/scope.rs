@@ -135,8 +135,8 @@ impl<'de> Visitor<'de> for Transaction {
     }
 }
 
-/// The table of a command; `None` if it is about none. Or why it is unclear, which completes a sentence that begins with
-/// the command's index.
+/// The table of a command; `None` if it is about none. Or why it is unclear, which completes a sentence that begins
+/// with the command's index.
 struct Command(Result<Option<Table>, String>);
 
 impl<'de> Deserialize<'de> for Command {

@@ -108,8 +108,7 @@ mod tests {
     const INSTANCE: &str = "shop/web/80";
 
     fn gauge(metrics: &Registry, instance: &str, name: &str, kind: Option<&str>, value: f64) {
-        let guest = "neg";
-        let origin = Origin::Guest { guest, instance };
+        let origin = Origin::Guest { guest: "neg", instance };
         let labels: Vec<Label> = kind
             .map(|kind| Label {
                 key: "type".to_owned(),
