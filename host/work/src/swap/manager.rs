@@ -171,10 +171,7 @@ impl Manager {
         let (target, afresh) = {
             let revisions = managed.revisions.lock();
             let (target, missing) = match to {
-                None => (
-                    revisions.previous(),
-                    no_previous(name, &revisions),
-                ),
+                None => (revisions.previous(), no_previous(name, &revisions)),
                 Some(number) => (
                     revisions.numbered(number),
                     format!("there is no revision {number}; see `trueup guest history {name}`"),

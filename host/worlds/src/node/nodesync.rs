@@ -528,7 +528,12 @@ impl Numbering {
 
     fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
         let (error, failures) = came.err().unzip();
-        let finished = finished(self.guest.instance.slot.active(), error, failures.unwrap_or_default(), again_in_ms);
+        let finished = finished(
+            self.guest.instance.slot.active(),
+            error,
+            failures.unwrap_or_default(),
+            again_in_ms,
+        );
         self.parts
             .host_status
             .finished(guest_of(&self.key), &self.key, finished);
