@@ -3,6 +3,7 @@
 //! Each public function is an export of the world. It decides before it changes anything: an error leaves the view as
 //! it was.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::network::Network;
@@ -306,11 +307,11 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
         let Some((id, record)) = read_record(world, node) else {
             continue;
         };
-        if records.contains_key(&id) {
+        if let Entry::Vacant(free) = records.entry(id) {
+            free.insert(record);
+        } else {
             let message = "two records have one id: the second name is ignored";
             world.warn(message, &[("id", &id.to_string()), ("node", &record.name)]);
-        } else {
-            records.insert(id, record);
         }
     }
     records
