@@ -2,8 +2,8 @@
 //! approval.
 //!
 //! Complements `quota.rs`, which limits one call. A round lasts ten minutes from the first object that it destroys,
-//! and while a part of it waits: changes of the source that come one after another add up. It compares with what the keys
-//! held when it began. Knows nothing of guests: keys are texts, and objects are counted.
+//! and while a part of it waits: changes of the source that come one after another add up. It compares with what the
+//! keys held when it began. Knows nothing of guests: keys are texts, and objects are counted.
 //!
 //! ```text
 //! look   -> expect: what each key will lose --+
@@ -22,8 +22,8 @@ use trueup_base::clock::Clock;
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
 
-/// How long a round lasts from the first object that it destroys. Long enough for people and scripts that delete one object
-/// after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
+/// How long a round lasts from the first object that it destroys. Long enough for people and scripts that delete one
+/// object after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
 pub const ROUND_MS: u64 = 600_000;
 
 /// A destruction above both limits waits for an approval.
@@ -352,8 +352,8 @@ impl State {
         self.before.clear();
     }
 
-    /// Ends the round after [`ROUND_MS`] if nothing of it waits. One that goes on from an earlier process or term lasts for
-    /// as long from now on.
+    /// Ends the round after [`ROUND_MS`] if nothing of it waits. One that goes on from an earlier process or term lasts
+    /// for as long from now on.
     fn end_if_over(&mut self) {
         let Some((_, clock)) = &self.guard else { return };
         let now_ms = clock.steady_ms();

@@ -121,8 +121,8 @@ impl Election {
         }
     }
 
-    /// Takes the Lease, or returns the holder that was seen to renew it. If the holder is dead, that takes as long as its
-    /// lease. A host that leads keeps leading while [`Election::run`] runs.
+    /// Takes the Lease, or returns the holder that was seen to renew it. If the holder is dead, that takes as long as
+    /// its lease. A host that leads keeps leading while [`Election::run`] runs.
     ///
     /// # Errors
     /// One line, if the API server did not answer for as long as a holder would try.

@@ -1,8 +1,8 @@
 //! One instance of a guest: one store, one host, its limits.
 //!
-//! A caller brackets each call: [`Instance::enter`], the typed call on the parts it returns, [`Instance::leave`]. A call
-//! whose future was dropped never leaves. Such an instance, like one that trapped, can't be entered again, and its host
-//! is taken out for the next.
+//! A caller brackets each call: [`Instance::enter`], the typed call on the parts it returns, [`Instance::leave`]. A
+//! call whose future was dropped never leaves. Such an instance, like one that trapped, can't be entered again, and its
+//! host is taken out for the next.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant as Now};

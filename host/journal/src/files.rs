@@ -35,8 +35,8 @@ struct Pool {
     synced: Vec<PathBuf>,
 }
 
-/// A journal's place in the pool: its folder is in use until this is dropped. One journal has at most one open file: its
-/// newest segment.
+/// A journal's place in the pool: its folder is in use until this is dropped. One journal has at most one open file:
+/// its newest segment.
 #[derive(Debug)]
 pub(crate) struct Owner {
     number: u64,

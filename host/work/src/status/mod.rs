@@ -153,7 +153,8 @@ impl HostStatus {
         }
         inner.host.role = role;
         inner.host.identity.clone_from(&election.identity);
-        // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may hold it.
+        // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may
+        // hold it.
         let is_seen = election.error.is_none();
         let holder = election
             .holder

@@ -91,8 +91,8 @@ impl Guests {
     /// # Errors
     /// Why it is not available now.
     pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
-        // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is compiled
-        // once.
+        // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is
+        // compiled once.
         let mut loaded = self.loaded.lock();
         if let Some(program) = loaded.get(digest) {
             return Ok(Some(Arc::clone(program)));
