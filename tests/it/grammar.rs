@@ -519,6 +519,14 @@ fn commands_on_recordings_take_those_of_the_configuration() {
     assert_eq!(said.stdout.matches(": identical: ").count(), 3, "{said}");
     let left = "1 of 4 recordings are of another world than the guest, and left out";
     assert_eq!(said.said(left).len(), 1, "{said}");
+    let ipam = site
+        .journals()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("/ipam/"));
+    let said = ran(program().args(["replay", "--guest", "lbaas@1"]).arg(ipam.unwrap())).exits(2);
+    let why =
+        "was recorded by a guest of the world trueup:ipam/ipam-datastore@0.1.0, and `lbaas@1` is of trueup:lbaas/";
+    assert_eq!(said.said(why).len(), 1, "{said}");
     // One that can't be decided does not end the others.
     let first = &site.journals()[1];
     let text = fs::read_to_string(first).unwrap();

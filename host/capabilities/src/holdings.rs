@@ -236,7 +236,7 @@ impl Holdings {
         let mut state = self.0.lock();
         let Some((_, clock)) = &state.guard else { return };
         let now_ms = clock.steady_ms();
-        if state.approved.contains(key) {
+        if count == 0 || state.approved.contains(key) {
             return;
         }
         if state.before.is_empty() && state.destroyed == 0 {
@@ -332,8 +332,12 @@ impl State {
         self.guard.as_ref().map(|(above, _)| *above).unwrap_or_default()
     }
 
-    /// A key has this many objects. Those that it lost in this round and has again were replaced, and do not count.
+    /// A key has this many objects, and can't lose more. Those that it lost in this round and has again were replaced,
+    /// and do not count.
     fn hold(&mut self, key: &str, count: u64) {
+        if self.going.get(key).is_some_and(|going| *going > count) {
+            self.set_going(key, count);
+        }
         self.destroyed = self.destroyed.saturating_sub(self.lost(key));
         let before = self.held.insert(key.to_owned(), count);
         self.destroyed += self.lost(key);
@@ -457,6 +461,26 @@ mod tests {
         all.expect("s4", 0);
         assert_eq!(all.waiting(), None, "its manifest is back");
         assert_eq!(gone("s4"), Ok(()), "2 of 21");
+    }
+
+    #[test]
+    fn a_key_that_is_counted_after_it_was_refused_loses_no_more_than_it_has() {
+        let (all, _) = uncounted();
+        for key in ["a", "b"] {
+            all.expect(key, all.held_by_gone(key));
+            assert!(all.admit_all(key).is_err());
+            all.destroyed(key, 0);
+            all.hold(key, 7);
+        }
+        let waiting = all.waiting().unwrap();
+        assert_eq!((waiting.objects, waiting.of), (14, 14));
+        for key in ["a", "b"] {
+            all.expect(key, 0);
+        }
+        assert_eq!(all.waiting(), None);
+        assert_eq!(all.changed().unwrap().destroyed, 0);
+        all.hold("c", 7);
+        assert_eq!(all.admit("c", 7), Ok(()), "7 of 21");
     }
 
     #[test]

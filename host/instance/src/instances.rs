@@ -209,16 +209,16 @@ impl Instances {
         let interrupted = interrupted.filter(|interrupted| interrupted.call != FIRES);
         let at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
         let old_header = newest.as_ref().map(|segment| segment.header.clone());
-        let snapshot = match newest {
+        let (snapshot, repeated) = match newest {
             Some(segment) => self.recover(key, segment, backends.pace.clone()).await?,
-            None => self.initial.clone(),
+            None => (self.initial.clone(), true),
         };
         match &interrupted {
             Some(interrupted) => interrupted.keep(&folder)?,
             None => Interrupted::forget(&folder)?,
         }
         let header = self.header(snapshot.clone())?;
-        if can_go_on && old_header.is_some_and(|old| same(&old, &header)) {
+        if can_go_on && repeated && old_header.is_some_and(|old| same(&old, &header)) {
             journal.continue_segment()?;
         } else {
             journal.start_segment(&header)?;
@@ -357,7 +357,9 @@ impl Instances {
     }
 
     /// Opens a recording. If it `is_needed` to go on, damage is an error; otherwise a damaged segment is set aside.
+    /// The next one begins after it, so that no two calls have one number.
     fn open_journal(&self, folder: &Path, is_needed: bool) -> Result<Opened, JournalError> {
+        let mut next_n = 0;
         loop {
             let damaged = match Journal::open(folder, self.options(), &self.files) {
                 Err(JournalError::Read(ReadError::Damaged { file, line, reason })) if !is_needed => {
@@ -367,13 +369,15 @@ impl Instances {
                     PathBuf::from(file)
                 }
                 opened => {
-                    let opened = opened?;
+                    let mut opened = opened?;
+                    opened.journal.skip_to(next_n);
                     if let Some(torn) = &opened.torn {
                         tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
                     }
                     return Ok(opened);
                 }
             };
+            next_n = next_n.max(number_after(&damaged));
             // The new name is not that of a segment, so each iteration has one segment less.
             let aside = damaged.with_extension("jsonl.damaged");
             std::fs::rename(&damaged, &aside).map_err(|source| JournalError::Io {
@@ -439,7 +443,10 @@ impl Instances {
                 return Ok(None);
             };
             match Segment::read(&segment_path(&folder, *newest)) {
-                Ok(segment) => return self.recover(key, segment, None).await.map(Some).map_err(with_causes),
+                Ok(segment) => {
+                    let recovered = self.recover(key, segment, None).await.map_err(with_causes);
+                    return recovered.map(|(state, _)| Some(state));
+                }
                 // Another process may be removing or creating it right now.
                 Err(_) if tries_left > 0 => tokio::time::sleep(STATE_PAUSE).await,
                 Err(error) => return Err(with_causes(error)),
@@ -449,11 +456,17 @@ impl Instances {
     }
 
     /// The state after the recorded calls that succeeded. If this guest decides differently than the recorded one,
-    /// the calls since the snapshot do not lead to a state of its own. Then falls back to the snapshot.
+    /// the calls since the snapshot do not lead to a state of its own. Then falls back to the snapshot, and returns false
+    /// beside it.
     ///
     /// # Errors
     /// If this guest repeats the calls and then gives no state: its own failure, as in a call.
-    async fn recover(&self, key: &str, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, StartError> {
+    async fn recover(
+        &self,
+        key: &str,
+        segment: Segment,
+        pace: Option<Arc<dyn Pace>>,
+    ) -> Result<(String, bool), StartError> {
         let is_own = segment.header.digest == self.program.guest.digest.to_string();
         let last = if segment.snapshot_is_valid() {
             self.snapshot_of(&segment)
@@ -461,7 +474,7 @@ impl Instances {
             self.initial.clone()
         };
         match self.state_after(segment, pace).await {
-            Ok(snapshot) => Ok(snapshot),
+            Ok(snapshot) => Ok((snapshot, true)),
             Err(NoState::Snapshot(error)) if is_own => Err(error.into()),
             Err(error) => {
                 tracing::warn!(
@@ -470,7 +483,7 @@ impl Instances {
                     self.program.guest.name,
                     self.program.guest.version,
                 );
-                Ok(last)
+                Ok((last, false))
             }
         }
     }
@@ -531,6 +544,13 @@ const FIRES: &str = "timer-events.on-timer";
 /// again schedules its own.
 fn asked_anew(question: &str) -> bool {
     question.starts_with("timers.")
+}
+
+/// The number after the last entry of a damaged segment, which has a line for each.
+fn number_after(segment: &Path) -> u64 {
+    let first = segment.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+    let bytes = std::fs::read(segment).unwrap_or_default();
+    first.unwrap_or_default() + bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// Whether `init` or `restore` asked something: they will ask again, and only the beginning of a segment has a place

@@ -232,6 +232,11 @@ impl Journal {
         self.next_n
     }
 
+    /// Leaves out the numbers before `n`, which entries had that can't be read any more.
+    pub fn skip_to(&mut self, n: u64) {
+        self.next_n = self.next_n.max(n);
+    }
+
     /// The currently growing file.
     pub fn segment_path(&self) -> Option<&Path> {
         self.growing.as_ref().map(|growing| growing.file.path.as_path())

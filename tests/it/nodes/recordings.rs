@@ -78,6 +78,23 @@ fn recordings_name_each_call_s_question_and_replay_identically() {
     explained(&host);
 }
 
+/// The host renders nothing before it knows what Kubernetes says about the nodes: it would take a node's addresses away.
+#[needs(etcd)]
+#[test]
+fn a_restarted_host_takes_no_address_of_a_node_away() {
+    let (_etcd, mut host) = recorded();
+    for n in 2..5 {
+        let resyncs = |host: &Host| host.entries("nat44").calls_of("renderer.resync");
+        let before = resyncs(&host).len();
+        host.start();
+        wait_until("the services to be rendered", || resyncs(&host).len() > before);
+        host.terminate().exits(0);
+        for resync in resyncs(&host) {
+            assert!(resync.args.to_string().contains("172.30.1.1"), "start {n}: {resync:?}");
+        }
+    }
+}
+
 /// A Service is found without the name of a guest: the call that changed it, then those of the renderers.
 fn explained(host: &Host) {
     let state_dir = host.site.state_dir();

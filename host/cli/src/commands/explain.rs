@@ -341,7 +341,7 @@ fn reason(cause: &Cause) -> String {
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
         Cause::Resync { by_operator: false } => "nothing changed: looked at again all the same (resync)".to_owned(),
-        Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile)".to_owned(),
+        Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile or approve)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
         Cause::Request { request } => printable(request),
         Cause::Operation {

@@ -67,18 +67,18 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 
 async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Output) -> Ending {
     let mut all = Vec::new();
-    let (mut failed, mut of_another_world) = (0_usize, 0_usize);
+    let (mut failed, mut of_another_world) = (0_usize, Vec::new());
     let mut programs = Programs::new(loader, args.guest.as_deref())?;
     let files = args.recordings.files()?;
     for file in &files {
-        match replay_file(args, &mut programs, file, files.len() == 1, log).await {
-            Ok(Some(replayed)) => {
+        match replay_file(args, &mut programs, file, log).await {
+            Ok(Ok(replayed)) => {
                 if output.is_text() {
                     show(&replayed)?;
                 }
                 all.push(replayed);
             }
-            Ok(None) => of_another_world += 1,
+            Ok(Err(why)) => of_another_world.push(why),
             Err(error) if files.len() == 1 => return Err(misused(error)),
             Err(error) => {
                 // Go on: the other recordings are still worth a replay.
@@ -87,18 +87,22 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
             }
         }
     }
+    let left_out = of_another_world.len();
+    if let Some(why) = of_another_world.first().filter(|_| left_out == files.len()) {
+        return Err(misused(anyhow!("{why}: there is nothing to replay")));
+    }
     if output.is_text() {
         notes(&all);
     } else {
         output::document(&all, output)?;
     }
-    if of_another_world > 0 {
+    if left_out > 0 {
         output::talk(&format!(
-            "note: {of_another_world} of {} recordings are of another world than the guest, and left out",
+            "note: {left_out} of {} recordings are of another world than the guest, and left out",
             files.len()
         ));
     }
-    if failed > 0 || all.is_empty() {
+    if failed > 0 {
         return Err(misused(anyhow!(
             "{failed} of {} recordings can't be decided, see above",
             files.len()
@@ -111,19 +115,25 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     })
 }
 
-/// `None`: it is one of several, and of another world than the guest.
+/// `Err`: it is of another world than the guest.
 async fn replay_file(
     args: &Args,
     programs: &mut Programs<'_>,
     file: &Path,
-    is_only: bool,
     log: &Arc<dyn Log>,
-) -> anyhow::Result<Option<Replayed>> {
+) -> anyhow::Result<Result<Replayed, String>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
     let mut segment = Segment::read(file)?;
     let program = programs.of(file, &segment)?;
-    if !is_only && segment.header.world != program.world.name {
-        return Ok(None);
+    if segment.header.world != program.world.name {
+        let (guest, world) = (&program.guest, program.world.name);
+        return Ok(Err(format!(
+            "{} was recorded by a guest of the world {}, and `{}@{}` is of {world}",
+            file.display(),
+            segment.header.world,
+            guest.name,
+            guest.version
+        )));
     }
     if args.afresh {
         segment.header.snapshot = None;
@@ -141,7 +151,7 @@ async fn replay_file(
     };
     let engine = &programs.loader.engine;
     let outcome = replay::replay(engine, &program, segment, options).await;
-    Ok(Some(Replayed {
+    Ok(Ok(Replayed {
         file: file.display().to_string(),
         guest: format!("{}@{}", program.guest.name, program.guest.version),
         recorded_digest,

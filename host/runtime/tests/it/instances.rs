@@ -175,6 +175,11 @@ async fn a_stateless_world_goes_on_beside_a_damaged_recording() {
         "it begins anew"
     );
     assert_eq!(std::fs::read(file.with_extension("jsonl.damaged")).unwrap(), damaged);
+    let firsts: Vec<u64> = segments(dir.path(), "journals")
+        .iter()
+        .map(|segment| segment.first)
+        .collect();
+    assert_eq!(firsts, [text.lines().count() as u64], "no number is used twice");
     assert_eq!(count(&mut open(&instances(dir.path())).await).await, 2);
 }
 

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::holdings::Holdings;
 
 use super::{Keyed, Reconciler};
+use crate::decisions::Cause;
 use crate::event::Event;
 use crate::lifecycle::failure::{Blame, End};
 
@@ -37,6 +39,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let failed = self.last_results.iter().filter(|(_, result)| result.is_err());
         let keys: Vec<W::Key> = failed.map(|(key, _)| key.clone()).collect();
         for key in &keys {
+            let cause = Cause::Resync { by_operator: true };
+            self.pending.because(key, SystemClock.now_ms(), cause);
             self.queue_anew(key);
         }
     }

@@ -150,7 +150,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             fence: fence.clone(),
             desired: desired.clone(),
             version: self.versions,
-            is_resync: decided.is_resync(),
+            // What waited or failed before is no change by others.
+            is_resync: decided.is_resync() && !self.last_results.get(&key).is_some_and(Result::is_err),
         };
         self.running.insert(key.clone(), running);
         let turn = Turn::new(Arc::clone(&self.shared), slot, decided, fence, interrupt);

@@ -165,15 +165,9 @@ impl Manager {
         };
         let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
         if let Err(error) = &activated {
-            let next = match error {
-                ManageError::Refused { refused, .. } if refused.step == Step::Gate => {
-                    format!("swap {} {} --gate report", managed.name, compared.reference)
-                }
-                _ => format!("shadow promote {}", managed.name),
-            };
             compared.shadow.promotion_refused(Some(PromotionRefused {
                 at_ms: SystemClock.now_ms(),
-                why: format!("{error}; next: trueup guest {next}"),
+                why: error.to_string(),
             }));
         }
         activated

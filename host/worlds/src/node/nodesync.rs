@@ -54,6 +54,8 @@ pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
 pub(super) struct KnownNodes {
     pub(super) nodes: Vec<Node>,
     pub(super) by: Option<By>,
+    /// Whether the guest had all of Kubernetes' Nodes. Without them, a node lacks the addresses that Kubernetes knows.
+    pub(super) has_kube_nodes: bool,
 }
 
 /// The state of the numbering.
@@ -130,6 +132,8 @@ pub struct Numbering {
     /// Why this node's addresses are not in its record. `None` if they are, or nothing has failed so far.
     unpublished: Option<String>,
     kube_nodes: BTreeMap<String, KubeNode>,
+    /// Whether the guest got them all.
+    has_kube_nodes: bool,
     known: watch::Sender<KnownNodes>,
     state: watch::Sender<NumberState>,
 }
@@ -198,6 +202,7 @@ impl Numbering {
             unreadable: BTreeMap::new(),
             unpublished: None,
             kube_nodes: BTreeMap::new(),
+            has_kube_nodes: false,
             known: watch::Sender::default(),
             state: watch::Sender::default(),
         }
@@ -505,7 +510,12 @@ impl Numbering {
             .await?;
         let by = self.guest.instance.last_entry();
         self.parts.host_status.knows_nodes(nodes.len());
-        self.known.send_replace(KnownNodes { nodes, by });
+        let has_kube_nodes = self.has_kube_nodes;
+        self.known.send_replace(KnownNodes {
+            nodes,
+            by,
+            has_kube_nodes,
+        });
         Ok(())
     }
 

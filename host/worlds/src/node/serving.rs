@@ -83,8 +83,8 @@ pub(super) struct Serving {
     set_aside: Option<SetAside>,
     /// The object of the change in which the processor began to fail. `None` if it began in a full resync.
     suspect: Option<String>,
-    /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
-    /// node has, for as long as the store takes to answer.
+    /// Whether the nodes are known, at least those of an earlier process, with what Kubernetes knows about them.
+    /// Rendering without that would remove what a node has, until the store and Kubernetes were read.
     knows_nodes: bool,
     /// Whether the numbering got all of Kubernetes' Nodes.
     is_fed: bool,
@@ -368,17 +368,14 @@ impl Serving {
     /// Passes Kubernetes' Nodes to the numbering. The first time it passes all of them.
     async fn feed(&mut self, changes: Vec<Change>) {
         let Some(feed) = &self.parts.feed else { return };
-        let changes = if std::mem::replace(&mut self.is_fed, true) {
-            changes
+        let is_first = !std::mem::replace(&mut self.is_fed, true);
+        let changes = if is_first {
+            let nodes = self.parts.cluster.kube_nodes().into_iter();
+            nodes.map(Change::KubeNodePut).collect()
         } else {
-            self.parts
-                .cluster
-                .kube_nodes()
-                .into_iter()
-                .map(Change::KubeNodePut)
-                .collect()
+            changes
         };
-        if !changes.is_empty() {
+        if is_first || !changes.is_empty() {
             // Ignore the error: a numbering that has ended needs no Nodes.
             _ = feed.send(changes).await;
         }
@@ -411,8 +408,8 @@ impl Serving {
     }
 
     async fn take_nodes(&mut self, nodes: KnownNodes) {
-        self.knows_nodes = true;
-        if self.parts.processor.is_none() {
+        self.knows_nodes |= nodes.has_kube_nodes;
+        if self.parts.processor.is_none() || !self.knows_nodes {
             return;
         }
         if self.is_synced {

@@ -88,8 +88,12 @@ impl Numbering {
         }
     }
 
+    /// Takes changes of Kubernetes' Nodes. The first ones are all of them.
     pub(super) async fn take_kube(&mut self, changes: Vec<Change>) {
+        let mut left = changes.len();
         for change in changes {
+            left -= 1;
+            self.has_kube_nodes |= left == 0;
             match &change {
                 Change::KubeNodePut(node) => {
                     self.kube_nodes.insert(node.name.clone(), node.clone());
@@ -101,5 +105,9 @@ impl Numbering {
             }
             self.update(change).await;
         }
+        self.has_kube_nodes = true;
+        // If the guest did not answer, its followers go on with the nodes that they know.
+        self.known
+            .send_if_modified(|known| !std::mem::replace(&mut known.has_kube_nodes, true));
     }
 }
