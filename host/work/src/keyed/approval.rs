@@ -34,6 +34,16 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
     }
 
+    /// Forgets how many objects the keys have that are neither in the source nor to be removed.
+    pub(super) fn forget_unknown_counts(&self) {
+        let keys = self.world.keys();
+        let known: BTreeSet<String> = keys.iter().chain(&self.held).map(ToString::to_string).collect();
+        let holdings = self.holdings();
+        for key in holdings.without(|key| known.contains(key)) {
+            holdings.forget(&key);
+        }
+    }
+
     /// The operator approved what waits.
     pub(super) fn try_waiting(&mut self) {
         let failed = self.last_results.iter().filter(|(_, result)| result.is_err());
@@ -43,6 +53,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.pending.because(key, SystemClock.now_ms(), cause);
             self.queue_anew(key);
         }
+        self.keep_held(true);
     }
 
     /// The end of a turn. If it was not allowed to destroy, that is its error, whatever the guest reported.

@@ -109,6 +109,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             started: Instant::now(),
             controller: Controller::new(queue_settings(config, context.once), config.seed),
             object_counts: held,
+            counts_are_checked: false,
             source_is_reported: context.source_is_reported,
             problems: Vec::new(),
             hidden: setup.source.hidden(),

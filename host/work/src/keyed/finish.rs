@@ -166,10 +166,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         };
         (self.report)(event);
         self.last_results.insert(key.clone(), Ok(()));
-        self.keep_held(false);
         if gone {
             self.forget(&key);
         }
+        self.keep_held(false);
     }
 
     /// The key failed. With `once`, it is given up if it failed too often or waits for an approval.

@@ -45,6 +45,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let seen = (looked.seen, looked.nodes);
         self.pending
             .take_in(SystemClock.now_ms(), seen, &looked.affected, looked.complete);
+        if looked.complete && !std::mem::replace(&mut self.counts_are_checked, true) {
+            self.forget_unknown_counts();
+        }
         self.expect(&looked.affected);
         for key in looked.affected {
             if let Some(running) = self.running.get(&key)
