@@ -456,8 +456,8 @@ impl Instances {
     }
 
     /// The state after the recorded calls that succeeded. If this guest decides differently than the recorded one,
-    /// the calls since the snapshot do not lead to a state of its own. Then falls back to the snapshot, and returns false
-    /// beside it.
+    /// the calls since the snapshot do not lead to a state of its own. Then falls back to the snapshot, and returns
+    /// false beside it.
     ///
     /// # Errors
     /// If this guest repeats the calls and then gives no state: its own failure, as in a call.

@@ -78,7 +78,8 @@ fn recordings_name_each_call_s_question_and_replay_identically() {
     explained(&host);
 }
 
-/// The host renders nothing before it knows what Kubernetes says about the nodes: it would take a node's addresses away.
+/// The host renders nothing before it knows what Kubernetes says about the nodes. Otherwise it would remove addresses
+/// of a node for a moment.
 #[needs(etcd)]
 #[test]
 fn a_restarted_host_takes_no_address_of_a_node_away() {

@@ -336,7 +336,8 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     controller: Controller<W::Key>,
     /// How many objects each key is known to have.
     object_counts: ObjectCounts,
-    /// Whether only keys that the world knows are counted: an earlier process may have ended before it wrote which are gone.
+    /// Whether only keys that the world knows are counted. An earlier process may have ended before it wrote which are
+    /// gone.
     counts_are_checked: bool,
     source_is_reported: bool,
     problems: Vec<String>,

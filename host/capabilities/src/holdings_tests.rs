@@ -1,0 +1,203 @@
+use trueup_base::clock::VirtualClock;
+
+use super::*;
+
+/// Guarded, with nothing counted.
+fn uncounted() -> (Holdings, Arc<VirtualClock>) {
+    let (holdings, clock) = (Holdings::default(), Arc::new(VirtualClock::new(0)));
+    holdings.guard(ApproveAbove::default(), Arc::<VirtualClock>::clone(&clock));
+    (holdings, clock)
+}
+
+/// The three Services of the quickstart.
+fn holdings() -> Holdings {
+    counted().0
+}
+
+fn counted() -> (Holdings, Arc<VirtualClock>) {
+    let (holdings, clock) = uncounted();
+    for (key, count) in [("web", 14), ("api", 8), ("dns", 7)] {
+        holdings.hold(key, count);
+    }
+    (holdings, clock)
+}
+
+#[test]
+fn removals_one_after_another_add_up_for_ten_minutes() {
+    let (all, clock) = counted();
+    for number in 1..=6 {
+        all.hold(&format!("s{number}"), 2);
+    }
+    let gone = |key: &str| {
+        all.expect(key, all.held_by_gone(key));
+        let admitted = all.admit_all(key);
+        if admitted.is_ok() {
+            all.emptied(key);
+        }
+        admitted
+    };
+    clock.advance_ms(ROUND_MS);
+    for key in ["web", "s1", "s2", "s3"] {
+        assert_eq!(gone(key), Ok(()), "20 of 41");
+        clock.advance_ms(ROUND_MS / 4 - 1);
+    }
+    assert!(gone("s4").is_err(), "22 of 41");
+    clock.advance_ms(ROUND_MS);
+    assert!(gone("s4").is_err(), "a round lasts while a part of it waits");
+    all.expect("s4", 0);
+    assert_eq!(all.waiting(), None, "its manifest is back");
+    assert_eq!(gone("s4"), Ok(()), "2 of 21");
+}
+
+#[test]
+fn a_key_that_is_counted_after_it_was_refused_loses_no_more_than_it_has() {
+    let (all, _) = uncounted();
+    for key in ["a", "b"] {
+        all.expect(key, all.held_by_gone(key));
+        assert!(all.admit_all(key).is_err());
+        all.destroyed(key, 0);
+        all.hold(key, 7);
+    }
+    let waiting = all.waiting().unwrap();
+    assert_eq!((waiting.objects, waiting.of), (14, 14));
+    for key in ["a", "b"] {
+        all.expect(key, 0);
+    }
+    assert_eq!(all.waiting(), None);
+    assert_eq!(all.changed().unwrap().destroyed, 0);
+    all.hold("c", 7);
+    assert_eq!(all.admit("c", 7), Ok(()), "7 of 21");
+}
+
+#[test]
+fn what_is_replaced_one_after_another_does_not_wait() {
+    let all = holdings();
+    for (key, count) in [("web", 14), ("api", 8), ("dns", 7), ("web", 14)] {
+        for _ in 0..count {
+            assert_eq!(all.admit(key, 1), Ok(()));
+            all.destroyed(key, 1);
+            all.settled(key, count - 1);
+            all.settled(key, count);
+        }
+    }
+}
+
+#[test]
+fn what_is_replaced_again_and_again_does_not_wait() {
+    let holdings = holdings();
+    for _ in 0..10 {
+        assert_eq!(holdings.admit("web", 1), Ok(()));
+        holdings.destroyed("web", 6);
+        holdings.hold("web", 14);
+        holdings.done("web");
+    }
+    holdings.destroyed("web", 6);
+    holdings.hold("web", 8);
+    holdings.done("web");
+    assert_eq!(holdings.admit("api", 8), Ok(()), "14 of 29");
+    assert!(holdings.admit("api", 9).is_err(), "15 of 29");
+}
+
+#[test]
+fn nothing_waits_while_another_host_acts_and_the_round_goes_on() {
+    let holdings = holdings();
+    holdings.expect("web", 14);
+    assert_eq!(holdings.admit("web", 14), Ok(()));
+    holdings.destroyed("web", 14);
+    assert!(holdings.admit("api", 8).is_err(), "22 of 29");
+    holdings.pause();
+    assert_eq!((holdings.waiting(), holdings.approve()), (None, None));
+    assert!(holdings.admit("api", 8).is_err(), "what went in the round still counts");
+}
+
+#[test]
+fn half_may_go_and_more_waits_whole() {
+    let one = holdings();
+    one.expect("web", 14);
+    assert_eq!(one.admit("web", 2), Ok(()));
+    one.destroyed("web", 2);
+    assert_eq!(one.admit("web", 12), Ok(()), "14 of 29");
+    let all = holdings();
+    for key in ["api", "dns", "web"] {
+        all.expect(key, all.held(key));
+    }
+    let why = all.admit("dns", 7).unwrap_err();
+    assert!(
+        why.starts_with("destroying 29 of 29 objects is more than 10 and more than 50 %"),
+        "{why}"
+    );
+    assert_eq!(all.waiting().unwrap().keys, ["api", "dns", "web"]);
+}
+
+#[test]
+fn few_objects_never_wait_and_unknown_ones_count_when_they_go() {
+    let (few, _) = uncounted();
+    few.hold("a", 10);
+    assert_eq!(few.admit("a", 10), Ok(()));
+    assert!(few.admit("b", 11).is_err(), "nothing was known of b");
+    assert_eq!(Holdings::default().admit("a", 1_000), Ok(()), "nothing limits");
+}
+
+#[test]
+fn a_key_that_goes_uncounted_counts_like_the_others() {
+    let (new, _) = uncounted();
+    for key in ["web", "api"] {
+        new.expect(key, new.held_by_gone(key));
+    }
+    assert!(new.admit("web", 2).is_err(), "no key is counted yet");
+    let all = holdings();
+    assert_eq!(all.held_by_gone("old"), 10, "29 of three keys");
+    all.expect("old", 10);
+    assert_eq!(all.admit("old", 2), Ok(()), "10 of 39");
+    all.destroyed("old", 8);
+    all.emptied("old");
+    all.settled("idle", 0);
+    assert_eq!(all.held_by_gone("idle"), 0, "it was counted");
+    assert!(all.admit("web", 14).is_err(), "24 of 39");
+}
+
+#[test]
+fn a_change_after_which_less_goes_frees_what_waits() {
+    let all = holdings();
+    for key in ["api", "dns", "web"] {
+        all.expect(key, all.held(key));
+    }
+    assert!(all.admit("api", 1).is_err() && all.freed().is_empty());
+    all.expect("web", 0);
+    assert!(all.admit("api", 1).is_err(), "15 of 29");
+    all.expect("dns", 0);
+    assert_eq!(all.freed(), ["api".to_owned()].into());
+    assert_eq!(all.admit("api", 8), Ok(()));
+}
+
+#[test]
+fn an_approval_holds_for_what_waits_until_it_is_done() {
+    let all = holdings();
+    all.expect("web", 14);
+    all.expect("api", 8);
+    assert!(all.admit("web", 14).is_err());
+    assert_eq!(all.approve().unwrap().objects, 22);
+    assert_eq!((all.approve(), all.waiting()), (None, None));
+    assert!(all.admit("web", 14).is_ok() && all.admit("api", 8).is_ok());
+    all.destroyed("web", 14);
+    all.hold("web", 0);
+    all.done("web");
+    all.done("api");
+    assert!(all.admit("api", 15).is_err(), "that is another round");
+}
+
+#[test]
+fn what_waits_waits_after_a_restart() {
+    let all = holdings();
+    assert_eq!(all.admit("web", 12), Ok(()));
+    all.destroyed("web", 12);
+    all.hold("web", 2);
+    assert!(all.admit("dns", 7).is_err(), "19 of 29");
+    let kept = all.changed().unwrap();
+    assert_eq!((kept.destroyed, kept.held["web"]), (12, 2));
+    assert_eq!(all.changed(), None);
+    let (again, _) = uncounted();
+    again.restore(kept);
+    again.expect("dns", 7);
+    assert!(again.admit("dns", 7).is_err());
+}
