@@ -26,6 +26,10 @@ const SEGMENTS_BACK_MAX: usize = 8;
 /// How many later segments are searched for the ends of operations. Most end within seconds.
 const SEGMENTS_AHEAD_MAX: usize = 8;
 
+/// How much later than its decision the recording of a call may say that it began. The two clocks are read one after
+/// the other; a call that has the same number in another recording is of a later job.
+const LATER_MS: u64 = 60_000;
+
 /// What a decision asked and wrote.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallReport {
@@ -113,8 +117,8 @@ impl Recordings {
         holding.collect()
     }
 
-    /// What the call at entry `n` asked and wrote, or why the recording does not show it.
-    pub(super) fn report(&mut self, n: u64) -> Result<CallReport, String> {
+    /// What the call at entry `n`, which began at `began_ms`, asked and wrote, or why the recording does not show it.
+    pub(super) fn report(&mut self, n: u64, began_ms: u64) -> Result<CallReport, String> {
         for (folder, numbers, at) in self.holding(n) {
             let Some(first) = numbers.get(at) else { continue };
             let Some(segment) = self.segment(&folder, *first) else {
@@ -127,6 +131,10 @@ impl Recordings {
             let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
                 return Err(format!("entry {n} of its recording is no call"));
             };
+            if call.at_ms > began_ms.saturating_add(LATER_MS) {
+                // An operator moved the recording away: its numbers began again.
+                continue;
+            }
             let desired = self.desired_change(call, n, &folder, numbers.iter().take(at + 1).rev());
             let readers = self.readers(&folder, numbers.iter().skip(at), n);
             return Ok(report(segment_path(&folder, *first), &entries, desired, readers));
@@ -360,7 +368,7 @@ mod tests {
         assert_eq!(open(&mut recordings, 5), [0; 0]);
 
         fs::write(folder.join("6.jsonl"), "torn in its header\n").unwrap();
-        let said = recordings.report(7).unwrap_err();
+        let said = recordings.report(7, 0).unwrap_err();
         assert!(said.contains("6.jsonl"), "{said}");
     }
 
@@ -383,9 +391,14 @@ mod tests {
                 ),
                 r#"{"n":8,"ask":"api.destroy","args":{"refs":[{"kind":"Backend","identifier":"b1"}]}}"#,
                 r#"{"n":9,"cancelled":"stopped"}"#,
+                r#"{"n":10,"at_ms":60001,"call":"reconciliation.reconcile","args":{"desired":{}}}"#,
+                r#"{"n":11,"result":{"Ok":{}}}"#,
             ],
         );
-        let report = recordings.report(5).unwrap();
+        let gone = "its recording is not kept any more";
+        assert_eq!(recordings.report(10, 0).unwrap_err(), gone, "that of a later job");
+        assert!(recordings.report(10, 1).is_ok());
+        let report = recordings.report(5, 0).unwrap();
         let desired = report.desired.unwrap();
         assert_eq!(desired.against, 1, "the call in between was about another UID");
         assert_eq!(desired.fields.fields[0].path, "ports[http].internal");
@@ -404,8 +417,11 @@ mod tests {
         );
         assert_eq!(report.ending, "cancelled: stopped");
         assert_eq!(report.asked["api.create"], 1);
-        assert_eq!(recordings.report(1).unwrap().desired, None, "it is the first");
-        assert_eq!(recordings.report(12).unwrap_err(), "its recording is not kept any more");
-        assert_eq!(recordings.report(2).unwrap_err(), "entry 2 of its recording is no call");
+        assert_eq!(recordings.report(1, 0).unwrap().desired, None, "it is the first");
+        assert_eq!(recordings.report(12, 0).unwrap_err(), gone);
+        assert_eq!(
+            recordings.report(2, 0).unwrap_err(),
+            "entry 2 of its recording is no call"
+        );
     }
 }

@@ -323,7 +323,7 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
         _ => None,
     };
     let calls = job.decisions.iter();
-    let calls = calls.map(|made| reported_call(&made.id, made.n, recordings)).collect();
+    let calls = calls.map(|made| reported_call(made, recordings)).collect();
     Some(Explained {
         job: job.clone(),
         origin: origin(earlier),
@@ -353,13 +353,13 @@ fn named(made: &Decision) -> String {
     format!("{}@{}", made.guest, made.version)
 }
 
-pub(super) fn reported_call(id: &str, n: Option<u64>, recordings: &mut Recordings) -> ReportedCall {
-    let report = match n {
-        Some(n) => recordings.report(n),
+pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> ReportedCall {
+    let report = match made.n {
+        Some(n) => recordings.report(n, made.began_ms),
         None => Err("it was not recorded".to_owned()),
     };
     ReportedCall {
-        decision: id.to_owned(),
+        decision: made.id.clone(),
         missing: report.as_ref().err().cloned(),
         report: report.ok(),
     }

@@ -195,7 +195,7 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
         instance: instance.to_owned(),
     };
     let made = Decision::new(identity, Some(n), &call.name, call.at_ms);
-    let reported = reported_call(&made.id, Some(n), recordings);
+    let reported = reported_call(&made, recordings);
     let report = reported.report.as_ref();
     let is_open = report.is_some_and(CallReport::is_open);
     let failed = report.filter(|report| report.failed && !is_open);
