@@ -45,10 +45,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let seen = (looked.seen, looked.nodes);
         self.pending
             .take_in(SystemClock.now_ms(), seen, &looked.affected, looked.complete);
+        self.expect(&looked.affected);
+        // Before that, a key that was not counted is expected to have as many objects as those that are gone had.
         if looked.complete && !std::mem::replace(&mut self.counts_are_checked, true) {
             self.forget_unknown_counts();
         }
-        self.expect(&looked.affected);
         for key in looked.affected {
             if let Some(running) = self.running.get(&key)
                 && self.world.is_outdated(&key, &running.desired)
