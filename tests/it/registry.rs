@@ -5,7 +5,7 @@
 
 use needs::needs;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -140,6 +140,13 @@ impl DockerRegistry {
     fn put_manifest(&self, tag: &str, image: &Value) {
         let url = format!("http://{}/v2/lbaas/manifests/{tag}", self.address);
         http(|client| client.put(url).header("Content-Type", IMAGE).body(image.to_string()));
+    }
+
+    /// Where the registry keeps a blob.
+    fn blob_file(&self, digest: &str) -> PathBuf {
+        let hex = digest.trim_start_matches("sha256:");
+        let blobs = self.folder.path().join("files/docker/registry/v2/blobs/sha256");
+        blobs.join(&hex[..2]).join(hex).join("data")
     }
 
     fn put_blob(&self, bytes: &[u8]) -> String {
@@ -391,19 +398,11 @@ fn a_stored_guest_that_was_tampered_with_is_fetched_again_or_refused() {
     let site = site_using(&registry.tag("1"));
     lock(&site).exits(0);
     let entry = stored(&site, digest_of("1"));
-    let tamper = || {
-        let mut file = fs::File::options().read(true).write(true).open(&entry).unwrap();
-        let mut byte = [0];
-        file.seek(std::io::SeekFrom::End(-1)).unwrap();
-        file.read_exact(&mut byte).unwrap();
-        file.seek(std::io::SeekFrom::End(-1)).unwrap();
-        file.write_all(&[byte[0] ^ 1]).unwrap();
-    };
-    tamper();
-    let ran = site.run_once().exits(0);
-    assert_eq!(ran.said("is damaged").len(), 1, "{ran}");
+    tamper_with(&entry);
+    let mended = site.run_once().exits(0);
+    assert_eq!(mended.said("is damaged").len(), 1, "{mended}");
     assert_eq!(digest(&fs::read(&entry).unwrap()), digest_of("1"), "it was mended");
-    tamper();
+    tamper_with(&entry);
     registry.stop();
     goes_on(
         site.run_once(),
@@ -420,6 +419,25 @@ fn a_stored_guest_that_was_tampered_with_is_fetched_again_or_refused() {
     assert_eq!(ran_json(&site, &["guest", "pull"])[0]["fetched"], false);
     registry.stop();
     assert_eq!(run_by(&site), digest_of("1"));
+
+    // The host takes no other bytes from the registry either.
+    fs::remove_file(&entry).unwrap();
+    registry.go("");
+    tamper_with(&registry.blob_file(digest_of("1")));
+    let pulled = ran(&mut site.command_of(&["guest", "pull"], &[])).exits(1);
+    let said = format!(
+        "pulling it: Digest error: Invalid digest. Expected {}, got ",
+        digest_of("1")
+    );
+    assert!(pulled.stderr.contains(&said), "{pulled}");
+    assert!(!entry.exists(), "{pulled}");
+}
+
+/// Changes the last byte.
+fn tamper_with(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(path, bytes).unwrap();
 }
 
 fn ran_json(site: &Site, command: &[&str]) -> Value {
