@@ -353,7 +353,7 @@ fn an_answer_that_is_none_is_damage_and_no_difference() {
         let args = command.iter().map(std::ffi::OsStr::new);
         let ran = trueup(args.chain([file.as_os_str()])).exits(2);
         let named = format!(
-            "recording.jsonl` line {} is damaged: the answer of `api.list-tagged` is none: unknown variant",
+            "recording.jsonl` line {} is damaged: the answer to `api.list-tagged` can't be read: unknown variant",
             list + 1
         );
         assert!(ran.stderr.contains(&named) && ran.stderr.len() < 500, "{ran}");

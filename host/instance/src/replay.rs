@@ -117,7 +117,7 @@ pub async fn replay(
         Err(outcome) => outcome,
     };
     match outcome {
-        // The host can give it to no guest: this is not the guest's difference.
+        // The host can't give such an answer to any guest: the guest is not the one that differs.
         Outcome::Diverged {
             n,
             divergence: Divergence::Answer { ask, reason },
@@ -125,7 +125,7 @@ pub async fn replay(
             file,
             line: n.saturating_sub(first) + 1,
             reason: format!(
-                "the answer of `{ask}` is none: {reason}; move the file away as soon as a newer one follows it"
+                "the answer to `{ask}` can't be read: {reason}; move the file away once the host has begun a newer one"
             ),
         })),
         outcome => Ok(outcome),

@@ -64,7 +64,7 @@ pub(super) struct Layer {
 
 /// The digest of the only layer in a guest's manifest. The error says what the manifest is instead.
 pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
-    let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("its manifest is none: {error}"))?;
+    let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("can't read its manifest: {error}"))?;
     if !parts.manifests.is_empty() {
         return Err(
             "is an index of several manifests, must be the manifest of one guest: name that by its digest".to_owned(),
@@ -136,7 +136,7 @@ mod tests {
                 json!({"layers": [{"mediaType": LAYER, "digest": "md5:1", "size": 8}]}),
                 "must be one of SHA-256",
             ),
-            (json!("text"), "its manifest is none"),
+            (json!("text"), "can't read its manifest"),
         ] {
             let error = of(manifest.clone()).unwrap_err();
             assert!(error.contains(said), "{manifest}: {error}");

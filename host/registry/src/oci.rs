@@ -140,7 +140,7 @@ impl Remote {
             return Ok(Vec::new());
         };
         let parts: Parts = serde_json::from_slice(&bytes)
-            .map_err(|error| self.wrong(&format!("the manifest of its signatures is none: {error}")))?;
+            .map_err(|error| self.wrong(&format!("can't read the manifest of its signatures: {error}")))?;
         let mut all = Vec::new();
         for layer in parts
             .layers

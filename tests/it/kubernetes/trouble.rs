@@ -115,7 +115,7 @@ fn tokens_name_users_and_roles_say_what_they_may() {
     let server = ApiServer::start();
     server.kubeconfig("trueup", "its-token");
     server.refuse_unknown_tokens(true);
-    let stranger = Caller::new(&server, "a-token-of-nobody");
+    let stranger = Caller::new(&server, "an-unknown-token");
     assert_eq!(stranger.get(NODES).1["message"], "Unauthorized");
     server.refuse_unknown_tokens(false);
     server.enforce_rbac(true);

@@ -190,6 +190,7 @@ fn trim_service(service: &mut Service) {
     trim_metadata(&mut service.metadata);
 }
 
+/// Removes the status that a Node reports every few seconds, so that an unchanged Node compares equal.
 fn trim_node(node: &mut Node) {
     trim_metadata(&mut node.metadata);
     let Some(status) = &mut node.status else { return };
