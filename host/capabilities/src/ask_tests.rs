@@ -12,9 +12,8 @@ use crate::bindings::lbaas::api::Host as _;
 use crate::bindings::neg::api::Host as _;
 use crate::faults::{Fault, Faults};
 use crate::grants::Grants;
-use crate::meter::Limits;
 use crate::neg::{Endpoint, NegRef};
-use crate::{Identity, etcd, lbaas, neg};
+use crate::{etcd, lbaas, neg, testing};
 
 /// A host whose Engine has nothing, whose NEGs have `web` in zone `z1`, and whose etcd has `/a`.
 fn host() -> (Host, Arc<Faults>, etcd::embedded::Embedded) {
@@ -39,14 +38,7 @@ fn host() -> (Host, Arc<Faults>, etcd::embedded::Embedded) {
         faults: Some(Arc::clone(&faults)),
         ..Backends::default()
     };
-    let host = Host::new(
-        Identity::default(),
-        Tape::memory(),
-        Grants::everything(),
-        backends,
-        Limits::default(),
-    );
-    (host, faults, store)
+    (testing::host("", Grants::everything(), backends), faults, store)
 }
 
 fn fault(call: &str, matching: Option<Value>, answer: Value) -> Fault {

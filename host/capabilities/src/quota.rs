@@ -144,7 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lbaas::{Backend, Kind, Mode, Spec, State};
+    use crate::lbaas::{State, testing};
 
     #[test]
     fn a_quota_comes_back_as_its_questions_grow_old() {
@@ -197,22 +197,12 @@ mod tests {
         Object {
             identifier: identifier.to_string(),
             state: State::Ok,
-            spec: Spec::Backend(Backend {
-                name: String::new(),
-                load_balancer: "lb-1".into(),
-                mode: Mode::Tcp,
-                health_check: String::new(),
-            }),
+            spec: testing::backend("b", "lb-1"),
         }
     }
 
     fn refs(identifiers: std::ops::Range<usize>) -> Vec<ObjectRef> {
-        identifiers
-            .map(|identifier| ObjectRef {
-                kind: Kind::Backend,
-                identifier: identifier.to_string(),
-            })
-            .collect()
+        identifiers.map(|identifier| object(identifier).reference()).collect()
     }
 
     fn limits(destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grant {

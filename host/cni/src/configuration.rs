@@ -400,99 +400,46 @@ mod tests {
             json!({"name": "net", "dns": [], "ipam": {"type": "t"}}),
             "`dns`: [] is not an object",
         );
-        for (member, value, expected) in [
+        let (prefix, timeout) = ("a whole number from 1 to 32", "a whole number from 1 to 86400000");
+        for (member, value, rule) in [
+            ("type", json!(5), "a text of at least one character"),
+            ("socket", json!("run/s"), "an absolute path"),
+            ("socket", json!(null), "an absolute path"),
+            ("spoolDir", json!(""), "an absolute path"),
+            ("instance", json!(1), "a text of at least one character"),
+            ("prefixLength", json!(0), prefix),
+            ("prefixLength", json!(33), prefix),
+            ("prefixLength", json!(24.0), prefix),
+            ("prefixLength", json!("24"), prefix),
+            ("timeoutMs", json!(0), timeout),
+            ("timeoutMs", json!(-1), timeout),
+            ("gateway", json!("::1"), "an IPv4 address"),
+            ("gateway", json!("10.0.0.01"), "an IPv4 address"),
+            ("gcMigrated", json!("yes"), "`true` or `false`"),
+            ("routes", json!({}), "a list"),
+        ] {
+            let expected = format!("`ipam.{member}`: {value} is not {rule}");
+            check(with_ipam(member, value), &expected);
+        }
+        for (routes, expected) in [
+            (json!([1]), "[0]`: 1 is not an object"),
+            (json!([{"dst": "::/0"}, {}]), "[1].dst` is missing"),
             (
-                "type",
-                json!(5),
-                "`ipam.type`: 5 is not a text of at least one character",
-            ),
-            (
-                "socket",
-                json!("run/s"),
-                "`ipam.socket`: \"run/s\" is not an absolute path",
-            ),
-            ("socket", json!(null), "`ipam.socket`: null is not an absolute path"),
-            (
-                "socket",
-                json!("/a\0"),
-                "`ipam.socket`: \"/a\\u0000\" is not an absolute path",
-            ),
-            ("spoolDir", json!(""), "`ipam.spoolDir`: \"\" is not an absolute path"),
-            (
-                "instance",
-                json!(1),
-                "`ipam.instance`: 1 is not a text of at least one character",
-            ),
-            (
-                "prefixLength",
-                json!(0),
-                "`ipam.prefixLength`: 0 is not a whole number from 1 to 32",
-            ),
-            (
-                "prefixLength",
-                json!(33),
-                "`ipam.prefixLength`: 33 is not a whole number from 1 to 32",
-            ),
-            (
-                "prefixLength",
-                json!(24.0),
-                "`ipam.prefixLength`: 24.0 is not a whole number from 1 to 32",
-            ),
-            (
-                "prefixLength",
-                json!("24"),
-                "`ipam.prefixLength`: \"24\" is not a whole number from 1 to 32",
-            ),
-            (
-                "timeoutMs",
-                json!(0),
-                "`ipam.timeoutMs`: 0 is not a whole number from 1 to 86400000",
-            ),
-            (
-                "timeoutMs",
-                json!(-1),
-                "`ipam.timeoutMs`: -1 is not a whole number from 1 to 86400000",
-            ),
-            (
-                "gateway",
-                json!("::1"),
-                "`ipam.gateway`: \"::1\" is not an IPv4 address",
-            ),
-            (
-                "gateway",
-                json!("10.0.0.01"),
-                "`ipam.gateway`: \"10.0.0.01\" is not an IPv4 address",
-            ),
-            (
-                "gcMigrated",
-                json!("yes"),
-                "`ipam.gcMigrated`: \"yes\" is not `true` or `false`",
-            ),
-            ("routes", json!({}), "`ipam.routes`: {} is not a list"),
-            ("routes", json!([1]), "`ipam.routes[0]`: 1 is not an object"),
-            (
-                "routes",
-                json!([{"dst": "::/0"}, {}]),
-                "`ipam.routes[1].dst` is missing",
-            ),
-            (
-                "routes",
                 json!([{"dst": "10.0.0.0"}]),
-                "`ipam.routes[0].dst`: \"10.0.0.0\" is not a network such as 0.0.0.0/0",
+                "[0].dst`: \"10.0.0.0\" is not a network such as 0.0.0.0/0",
             ),
+            (json!([{"dst": "::/0", "gw": 1}]), "[0].gw`: 1 is not an IP address"),
             (
-                "routes",
-                json!([{"dst": "::/0", "gw": 1}]),
-                "`ipam.routes[0].gw`: 1 is not an IP address",
-            ),
-            (
-                "routes",
                 json!([{"dst": "::/0", "scope": 256}]),
-                "`ipam.routes[0].scope`: 256 is not a whole number from 0 to 255",
+                "[0].scope`: 256 is not a whole number from 0 to 255",
             ),
         ] {
-            check(with_ipam(member, value), expected);
+            check(with_ipam("routes", routes), &format!("`ipam.routes{expected}"));
         }
+        check(
+            with_ipam("socket", json!("/a\0")),
+            "`ipam.socket`: \"/a\\u0000\" is not an absolute path",
+        );
         check(
             with_ipam("socket", json!(format!("/{}", "s".repeat(107)))),
             "`ipam.socket` is longer than 107 bytes, which no unix socket's path may be",

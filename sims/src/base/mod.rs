@@ -8,7 +8,6 @@
 //! ```
 
 pub(crate) mod admin;
-pub(crate) mod clock;
 pub(crate) mod faults;
 pub(crate) mod pattern;
 pub(crate) mod pipeline;

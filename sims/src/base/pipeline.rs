@@ -22,17 +22,22 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::admin;
-use super::clock::Clock;
 use super::faults::{FaultFields, When};
 use super::refusal::Refuse as _;
 use super::service::{Request, Service};
 use super::traffic::{End, Traffic};
 
+/// Milliseconds since 1970. They advance evenly, even if the machine's clock is set meanwhile.
+pub(crate) fn now_ms() -> u64 {
+    SystemClock.steady_ms()
+}
+
 /// What all requests to one server share.
 pub(crate) struct Pipeline<S: Service> {
-    pub(crate) clock: Clock,
+    started: Instant,
     service: Mutex<S>,
     traffic: Mutex<Traffic<S::Counters>>,
     /// Closed when the server stops.
@@ -42,7 +47,7 @@ pub(crate) struct Pipeline<S: Service> {
 impl<S: Service> Pipeline<S> {
     pub(crate) fn new(service: S, stopping: watch::Receiver<()>) -> Self {
         Self {
-            clock: Clock::start(),
+            started: Instant::now(),
             traffic: Mutex::new(Traffic::new(service.rate_limit_per_second())),
             service: Mutex::new(service),
             stopping,
@@ -57,6 +62,11 @@ impl<S: Service> Pipeline<S> {
             .with_state(pipeline)
     }
 
+    /// Nanoseconds since the server started.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Never held across an await. The state file is written under it, which takes microseconds.
     pub(crate) fn service(&self) -> MutexGuard<'_, S> {
         self.service.lock().unwrap_or_else(PoisonError::into_inner)
@@ -65,7 +75,7 @@ impl<S: Service> Pipeline<S> {
     /// The service once everything due has taken effect.
     pub(crate) fn settled(&self) -> Result<MutexGuard<'_, S>, S::Refusal> {
         let mut service = self.service();
-        service.settle(self.clock.now_ms())?;
+        service.settle(now_ms())?;
         Ok(service)
     }
 
@@ -80,7 +90,7 @@ impl<S: Service> Pipeline<S> {
     }
 
     fn admit(&self, parts: &Parts) -> Result<(), S::Refusal> {
-        let admitted = self.traffic().admit(self.clock.now_ns());
+        let admitted = self.traffic().admit(self.now_ns());
         let service = self.service();
         admitted.map_err(|wait_ns| service.rate_limited(wait_ns))?;
         let authorization = parts.headers.get(header::AUTHORIZATION);
@@ -194,7 +204,7 @@ struct CountedRequest<'a, S: Service> {
 
 impl<'a, S: Service> CountedRequest<'a, S> {
     fn begin(pipeline: &'a Pipeline<S>, label: String) -> Self {
-        pipeline.traffic().begin(label, pipeline.clock.now_ns());
+        pipeline.traffic().begin(label, pipeline.now_ns());
         Self { pipeline, end: None }
     }
 

@@ -17,7 +17,7 @@ use super::operation::Failure;
 use super::refusal::Refusal;
 use super::service::Compute;
 use super::target::Zone;
-use crate::base::pipeline::Pipeline;
+use crate::base::pipeline::{Pipeline, now_ms};
 
 pub(super) fn routes() -> Router<Arc<Pipeline<Compute>>> {
     Router::new()
@@ -100,7 +100,7 @@ async fn post_behind(State(pipeline): Shared, body: Body<Behind>) -> Result<Stat
         if spec.name != behind.neg {
             return Err(Refusal::invalid("`insert` has another name than `neg`"));
         }
-        let now_ms = pipeline.clock.now_ms();
+        let now_ms = now_ms();
         compute.world.put_neg(&zone, spec, now_ms);
     }
     if !behind.remove.is_empty() || !behind.add.is_empty() {

@@ -22,7 +22,7 @@ use super::target::{ApiMethod, Target};
 use super::world::World;
 use super::{admin, state_file};
 use crate::base::faults::{FaultFields, Faults};
-use crate::base::pipeline::Pipeline;
+use crate::base::pipeline::{Pipeline, now_ms};
 use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
@@ -186,7 +186,7 @@ impl Service for Compute {
 }
 
 fn carry_out(pipeline: &Pipeline<Compute>, target: &Target, request: &Request<'_, Compute>) -> Result<Value, Refusal> {
-    let now_ms = pipeline.clock.now_ms();
+    let now_ms = now_ms();
     let mut compute = pipeline.service();
     compute.settle(now_ms)?;
     let call = Call {
@@ -205,14 +205,14 @@ fn carry_out(pipeline: &Pipeline<Compute>, target: &Target, request: &Request<'_
 
 /// Answers when the operation is done, or when the request has blocked for `wait_ms`.
 async fn wait(pipeline: &Pipeline<Compute>, target: &Target, request: &Request<'_, Compute>) -> Result<Value, Refusal> {
-    let began_ms = pipeline.clock.now_ms();
+    let began_ms = now_ms();
     let changed = Arc::clone(&pipeline.service().changed);
     loop {
         let mut notified = std::pin::pin!(changed.notified());
         // From here on a change wakes this request, even one that comes before it waits below.
         notified.as_mut().enable();
         let answer = carry_out(pipeline, target, request)?;
-        let now_ms = pipeline.clock.now_ms();
+        let now_ms = now_ms();
         let (wait_ms, due_ms) = {
             let compute = pipeline.service();
             (compute.config.wait_ms, compute.due_ms(target))

@@ -16,7 +16,7 @@ use super::target::Target;
 use super::world::{Dump, World};
 use super::{EngineFaultText, LOG_TARGET};
 use crate::base::faults::{FaultFields, Faults};
-use crate::base::pipeline::Pipeline;
+use crate::base::pipeline::{Pipeline, now_ms};
 use crate::base::refusal::usual_message;
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
@@ -141,6 +141,6 @@ impl Service for Engine {
     }
 
     async fn answer(pipeline: &Pipeline<Self>, request: Request<'_, Self>) -> Result<Response, Refusal> {
-        pipeline.service().answer(pipeline.clock.now_ms(), &request)
+        pipeline.service().answer(now_ms(), &request)
     }
 }

@@ -1,144 +1,6 @@
-//! Which sandboxes count, where the socket is searched, and what is sent and reported; without a runtime.
+//! Where the socket is searched, and what is reported; without a runtime.
 
-use prost::Message as _;
-
-use super::super::messages::{
-    LinuxPodSandboxStatus, Namespace, NamespaceOption, PodIp, PodSandboxMetadata, PodSandboxNetworkStatus,
-};
 use super::*;
-
-fn metadata(namespace: &str, name: &str) -> Option<PodSandboxMetadata> {
-    Some(PodSandboxMetadata {
-        name: name.to_owned(),
-        namespace: namespace.to_owned(),
-    })
-}
-
-fn listed() -> PodSandbox {
-    PodSandbox {
-        id: "c1".to_owned(),
-        metadata: metadata("listed", "web"),
-    }
-}
-
-fn linux(network: i32) -> Option<LinuxPodSandboxStatus> {
-    let options = Some(NamespaceOption { network });
-    let namespaces = Some(Namespace { options });
-    Some(LinuxPodSandboxStatus { namespaces })
-}
-
-fn network(ip: &str, additional: &[&str]) -> Option<PodSandboxNetworkStatus> {
-    Some(PodSandboxNetworkStatus {
-        ip: ip.to_owned(),
-        additional_ips: additional.iter().map(|ip| PodIp { ip: (*ip).to_owned() }).collect(),
-    })
-}
-
-fn ready(network: Option<PodSandboxNetworkStatus>) -> PodSandboxStatus {
-    PodSandboxStatus {
-        metadata: metadata("default", "web-0"),
-        state: 0,
-        network,
-        linux: linux(0),
-    }
-}
-
-/// The addresses that a status gives.
-fn ips(status: PodSandboxStatus) -> Vec<String> {
-    addresses(&listed(), status)
-        .into_iter()
-        .map(|sandbox| sandbox.ip)
-        .collect()
-}
-
-#[test]
-fn a_record_has_the_listed_id_and_the_names_of_the_status() {
-    let records = addresses(&listed(), ready(network("10.0.0.1", &[])));
-    let expected = Sandbox {
-        id: "c1".to_owned(),
-        ip: "10.0.0.1".to_owned(),
-        namespace: "default".to_owned(),
-        name: "web-0".to_owned(),
-    };
-    assert_eq!(records, [expected]);
-}
-
-#[test]
-fn names_that_the_status_lacks_are_those_of_the_list() {
-    let status = PodSandboxStatus {
-        metadata: None,
-        ..ready(network("10.0.0.1", &[]))
-    };
-    let records = addresses(&listed(), status.clone());
-    assert_eq!((&*records[0].namespace, &*records[0].name), ("listed", "web"));
-
-    let nameless = PodSandbox {
-        metadata: None,
-        ..listed()
-    };
-    let records = addresses(&nameless, status);
-    assert_eq!((&*records[0].namespace, &*records[0].name), ("", ""));
-}
-
-#[test]
-fn the_main_address_comes_first_and_the_others_in_the_runtimes_order() {
-    let status = ready(network("10.0.0.9", &["fd00::2", "10.0.0.1"]));
-    assert_eq!(ips(status), ["10.0.0.9", "fd00::2", "10.0.0.1"]);
-}
-
-#[test]
-fn empty_addresses_are_left_out() {
-    assert_eq!(
-        ips(ready(network("", &["10.0.0.1", "", "10.0.0.2"]))),
-        ["10.0.0.1", "10.0.0.2"]
-    );
-    assert_eq!(ips(ready(network("", &[]))), [""; 0]);
-    assert_eq!(ips(ready(None)), [""; 0]);
-}
-
-#[test]
-fn only_ready_sandboxes_count() {
-    // 2 is a future state.
-    for (state, count) in [(0, 1), (1, 0), (2, 0), (-1, 0)] {
-        let status = PodSandboxStatus {
-            state,
-            ..ready(network("10.0.0.1", &[]))
-        };
-        assert_eq!(ips(status).len(), count, "state {state}");
-    }
-}
-
-#[test]
-fn only_sandboxes_with_a_network_of_their_own_count() {
-    // POD, CONTAINER, NODE, TARGET, and a future mode.
-    for (mode, count) in [(0, 1), (1, 0), (2, 0), (3, 0), (4, 0)] {
-        let status = PodSandboxStatus {
-            linux: linux(mode),
-            ..ready(network("10.0.0.1", &[]))
-        };
-        assert_eq!(ips(status).len(), count, "mode {mode}");
-    }
-}
-
-#[test]
-fn a_missing_message_means_a_network_of_its_own() {
-    let no_options = Some(LinuxPodSandboxStatus {
-        namespaces: Some(Namespace { options: None }),
-    });
-    let no_namespaces = Some(LinuxPodSandboxStatus { namespaces: None });
-    for linux in [None, no_namespaces, no_options] {
-        let status = PodSandboxStatus {
-            linux,
-            ..ready(network("10.0.0.1", &[]))
-        };
-        assert_eq!(ips(status), ["10.0.0.1"]);
-    }
-}
-
-#[test]
-fn an_empty_status_has_no_address() {
-    assert_eq!(ips(PodSandboxStatus::default()), [""; 0]);
-}
 
 #[test]
 fn the_configured_socket_is_used_whether_it_exists_or_not() {
@@ -181,16 +43,6 @@ fn where_no_default_exists_the_error_names_them_all() {
 }
 
 #[test]
-fn the_filter_is_sent_although_all_in_it_is_default() {
-    let request = ListPodSandboxRequest {
-        filter: Some(PodSandboxFilter {
-            state: Some(PodSandboxStateValue { state: 0 }),
-        }),
-    };
-    assert_eq!(request.encode_to_vec(), [0x0a, 0x02, 0x12, 0x00]);
-}
-
-#[test]
 fn a_status_is_said_in_one_line_with_name_and_number() {
     let said = |code, message: &str| StatusText(&Status::new(code, message)).to_string();
     assert_eq!(
@@ -198,11 +50,6 @@ fn a_status_is_said_in_one_line_with_name_and_number() {
         "UNAVAILABLE (14): shutting down"
     );
     assert_eq!(said(Code::Internal, ""), "INTERNAL (13)");
-    assert_eq!(
-        said(Code::Unimplemented, "unknown service runtime.v1.RuntimeService"),
-        "UNIMPLEMENTED (12): unknown service runtime.v1.RuntimeService: the runtime lacks CRI v1; update it, or enable \
-         its CRI plugin"
-    );
 }
 
 #[test]

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use trueup_journal::Tape;
 
 use super::*;
 use crate::bindings::etcd::kv::Host as _;
 use crate::etcd::embedded::Embedded;
 use crate::grants::{Grant, Grants};
-use crate::meter::Limits;
-use crate::{Backends, Identity, testing};
+use crate::{Backends, testing};
 
 fn grants(read: &[&str], write: &[&str]) -> Grants {
     testing::grants(ETCD, read, write)
@@ -20,19 +18,11 @@ fn grants(read: &[&str], write: &[&str]) -> Grants {
 fn host(grants: Grants) -> (Host, Embedded) {
     let entries = [("/a/1", "one"), ("/b/1", "two")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let store = Embedded::in_memory_with(&entries.into()).unwrap();
-    let api: Arc<dyn Api> = Arc::new(store.clone());
-    let identity = Identity {
-        guest: "nodesync".to_owned(),
-        ..Identity::default()
-    };
     let backends = Backends {
-        etcd: Some(api),
+        etcd: Some(Arc::new(store.clone())),
         ..Backends::default()
     };
-    (
-        Host::new(identity, Tape::memory(), grants, backends, Limits::default()),
-        store,
-    )
+    (testing::host("nodesync", grants, backends), store)
 }
 
 fn denied<T>(what: &str) -> Result<T, Error> {

@@ -292,3 +292,7 @@ impl api::Host for Host {
         Ok(answers)
     }
 }
+
+#[cfg(test)]
+#[path = "binding_tests/mod.rs"]
+mod tests;

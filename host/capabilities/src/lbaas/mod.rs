@@ -6,6 +6,8 @@ mod owners;
 pub mod planned;
 pub(crate) mod reading;
 pub mod simulated;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use crate::bindings::lbaas::api::Error;
 pub use crate::bindings::lbaas::types::{Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State};

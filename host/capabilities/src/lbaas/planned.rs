@@ -190,3 +190,7 @@ impl Api for Planned {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "planned_tests.rs"]
+mod tests;

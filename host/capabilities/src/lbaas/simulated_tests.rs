@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use trueup_base::clock::VirtualClock;
 
-use super::super::{Backend, Bind, Frontend, Mode, Server};
+use super::super::testing;
 use super::*;
 use crate::faults::Fault;
 
@@ -33,43 +33,19 @@ fn done<T>(answer: impl Future<Output = T>) -> T {
 }
 
 fn backend(name: &str) -> Spec {
-    let (name, load_balancer) = (name.into(), "lb-1".into());
-    Spec::Backend(Backend {
-        name,
-        load_balancer,
-        mode: Mode::Tcp,
-        health_check: String::new(),
-    })
+    testing::backend(name, "lb-1")
 }
 
 fn frontend(backend: &str) -> Spec {
-    let (name, load_balancer, default_backend) = ("f".into(), "lb-1".into(), backend.into());
-    Spec::Frontend(Frontend {
-        name,
-        load_balancer,
-        mode: Mode::Tcp,
-        default_backend,
-    })
+    testing::frontend("f", "lb-1", backend)
 }
 
 fn bind(frontend: &str) -> Spec {
-    Spec::Bind(Bind {
-        name: "n".into(),
-        frontend: frontend.into(),
-        address: "192.0.2.1".into(),
-        port: 80,
-    })
+    testing::bind("n", frontend, "192.0.2.1")
 }
 
 fn server(backend: &str) -> Spec {
-    let (name, ip, check) = ("s".into(), "10.0.0.1".into(), "enabled".into());
-    Spec::Server(Server {
-        name,
-        backend: backend.into(),
-        ip,
-        port: 80,
-        check,
-    })
+    testing::server("s", backend)
 }
 
 fn reference(kind: Kind, identifier: &str) -> ObjectRef {
@@ -182,11 +158,7 @@ fn a_parent_must_exist_and_can_not_go_before_its_children() {
         ),
         [unknown(), unknown(), unknown()]
     );
-    let elsewhere = Frontend {
-        load_balancer: "lb-9".into(),
-        ..frontend_record()
-    };
-    assert_eq!(create(&engine, &[Spec::Frontend(elsewhere)]), [unknown()]);
+    assert_eq!(create(&engine, &[testing::frontend("f", "lb-9", "")]), [unknown()]);
     // In order: the first entries are the parents of the later ones.
     let ids = create(
         &engine,
@@ -213,15 +185,6 @@ fn a_parent_must_exist_and_can_not_go_before_its_children() {
         done(engine.reset(&[reference(Kind::Backend, "backend-1")])),
         [Err(Error::NotFound)]
     );
-}
-
-fn frontend_record() -> Frontend {
-    Frontend {
-        name: "f".into(),
-        load_balancer: "lb-1".into(),
-        mode: Mode::Tcp,
-        default_backend: String::new(),
-    }
 }
 
 #[test]

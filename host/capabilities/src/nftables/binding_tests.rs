@@ -2,12 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use trueup_journal::Tape;
-
 use super::*;
 use crate::bindings::service::nftables::Host as _;
-use crate::meter::Limits;
-use crate::{Backends, Identity, testing};
+use crate::{Backends, testing};
 use async_trait::async_trait;
 
 /// Records the applied transactions.
@@ -25,16 +22,11 @@ impl Api for Kept {
 fn granted(write: &[&str]) -> (Host, Arc<Kept>) {
     let grants = testing::grants(NFTABLES, &[], write);
     let kept = Arc::new(Kept::default());
-    let identity = Identity {
-        guest: "nftables".to_owned(),
-        ..Identity::default()
-    };
     let backends = Backends {
         nftables: Some(Arc::clone(&kept) as Arc<dyn Api>),
         ..Backends::default()
     };
-    let host = Host::new(identity, Tape::memory(), grants, backends, Limits::default());
-    (host, kept)
+    (testing::host("nftables", grants, backends), kept)
 }
 
 fn add(tables: &[(&str, &str)]) -> String {

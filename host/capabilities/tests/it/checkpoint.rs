@@ -41,7 +41,14 @@ fn settings(path: &Path) -> Settings {
 }
 
 fn file(path: &Path) -> File {
-    File::open(settings(path), Arc::new(Registry::default())).unwrap()
+    file_with(path, |_| ())
+}
+
+/// [`file`] with other settings.
+fn file_with(path: &Path, change: impl FnOnce(&mut Settings)) -> File {
+    let mut settings = settings(path);
+    change(&mut settings);
+    File::open(settings, Arc::new(Registry::default())).unwrap()
 }
 
 /// An open store with data, and its path.
@@ -59,12 +66,18 @@ fn saved(data: &str, entries: &[&str]) -> Saved {
     }
 }
 
-/// The stored content as text, for comparison.
-async fn stored(store: &dyn Store) -> Result<Option<(String, Vec<String>)>, String> {
-    let restored = store.restore().await;
-    restored
-        .map(|saved| saved.map(|saved| (saved.data, saved.entries)))
-        .map_err(|error| told(&error))
+async fn stored(store: &dyn Store) -> Result<Option<Saved>, String> {
+    store.restore().await.map_err(|error| told(&error))
+}
+
+/// The content of a store that has some.
+async fn content(store: &dyn Store) -> Saved {
+    stored(store).await.unwrap().unwrap()
+}
+
+/// What [`stored`] returns of a store with this content.
+fn holds(data: &str, entries: &[&str]) -> Result<Option<Saved>, String> {
+    Ok(Some(saved(data, entries)))
 }
 
 fn told(error: &Error) -> String {

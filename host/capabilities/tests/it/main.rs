@@ -4,6 +4,4 @@
 
 mod checkpoint;
 mod cri;
-mod grants;
 mod nftables;
-mod planned;

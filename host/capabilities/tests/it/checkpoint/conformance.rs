@@ -1,15 +1,12 @@
 //! The promises of every store, tested on each of them; and random operations against a model.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
-use trueup_capabilities::checkpoint::file::File;
+use trueup_capabilities::checkpoint::file::Settings;
 use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::simulated::Simulated;
-use trueup_capabilities::checkpoint::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Store};
-use trueup_capabilities::metrics::Registry;
+use trueup_capabilities::checkpoint::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Saved, Store};
 
-use super::{Scratch, settings, stored, told};
+use super::{Scratch, file_with, holds, saved, stored, told};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backend {
@@ -27,12 +24,8 @@ impl Backend {
     fn open(self, scratch: &Scratch, keep_generations: u32) -> Box<dyn Store> {
         match self {
             Self::File { shared_sync } => {
-                let settings = trueup_capabilities::checkpoint::file::Settings {
-                    keep_generations,
-                    shared_sync,
-                    ..settings(&scratch.path("ipam.checkpoint"))
-                };
-                Box::new(File::open(settings, Arc::new(Registry::default())).unwrap())
+                let set = |it: &mut Settings| (it.keep_generations, it.shared_sync) = (keep_generations, shared_sync);
+                Box::new(file_with(&scratch.path("ipam.checkpoint"), set))
             }
             Self::JsonFile => Box::new(JsonFile::open(scratch.path("ipam.json"), keep_generations).unwrap()),
         }
@@ -64,15 +57,14 @@ async fn conforms(store: &dyn Store, keeps_entries: bool, read_back: impl Fn(&st
         assert_eq!(told(&too_early), "unavailable: nothing to append to");
     }
     store.checkpoint("one").await.unwrap();
-    assert_eq!(stored(store).await, Ok(Some((read_back("one"), vec![]))));
+    assert_eq!(stored(store).await, holds(&read_back("one"), &[]));
 
     let texts = ["{\"op\":\"é \\u0000\"}", "", "two\nlines"];
     if keeps_entries {
         for text in texts {
             store.append(text).await.unwrap();
         }
-        let entries = texts.map(str::to_owned).to_vec();
-        assert_eq!(stored(store).await, Ok(Some(("one".to_owned(), entries))));
+        assert_eq!(stored(store).await, holds("one", &texts));
     } else {
         assert_eq!(
             told(&store.append("entry").await.unwrap_err()),
@@ -81,7 +73,7 @@ async fn conforms(store: &dyn Store, keeps_entries: bool, read_back: impl Fn(&st
     }
 
     store.checkpoint("").await.unwrap();
-    assert_eq!(stored(store).await, Ok(Some((read_back(""), vec![]))));
+    assert_eq!(stored(store).await, holds(&read_back(""), &[]));
     settle(store).await;
 }
 
@@ -97,15 +89,14 @@ async fn every_store_on_disk_conforms_and_keeps_its_content_over_a_restart() {
         let store = backend.open(&scratch, 2);
         conforms(store.as_ref(), backend.keeps_entries(), |data| backend.read_back(data)).await;
         store.checkpoint("kept").await.unwrap();
-        let mut entries = Vec::new();
-        if backend.keeps_entries() {
-            store.append("too").await.unwrap();
-            entries.push("too".to_owned());
+        let entries: &[&str] = if backend.keeps_entries() { &["too"] } else { &[] };
+        for entry in entries {
+            store.append(entry).await.unwrap();
         }
         settle(store.as_ref()).await;
         drop(store);
         let store = backend.open(&scratch, 2);
-        let expected = Ok(Some((backend.read_back("kept"), entries)));
+        let expected = holds(&backend.read_back("kept"), entries);
         assert_eq!(stored(store.as_ref()).await, expected, "{backend:?}");
     }
 }
@@ -129,17 +120,16 @@ async fn what_is_too_large_is_refused_and_what_is_just_large_enough_is_kept() {
             );
             let largest = "y".repeat(ENTRY_BYTES_MAX);
             store.append(&largest).await.unwrap();
-            let expected = Ok(Some(("small".to_owned(), vec![largest])));
+            let expected = holds("small", &[&largest]);
             assert!(stored(store.as_ref()).await == expected, "{backend:?}");
         } else {
-            let expected = Ok(Some(("small\n".to_owned(), vec![])));
-            assert_eq!(stored(store.as_ref()).await, expected);
+            assert_eq!(stored(store.as_ref()).await, holds("small\n", &[]));
         }
         let largest = "z".repeat(DATA_BYTES_MAX);
         store.checkpoint(&largest).await.unwrap();
         drop(store);
         let store = backend.open(&scratch, 0);
-        let expected = Ok(Some((backend.read_back(&largest), vec![])));
+        let expected = holds(&backend.read_back(&largest), &[]);
         assert!(stored(store.as_ref()).await == expected, "{backend:?}");
     }
 }
@@ -165,19 +155,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 async fn work(backend: Backend, steps: &[Step]) {
     let scratch = Scratch::new();
     let mut store = backend.open(&scratch, 2);
-    let mut model: Option<(String, Vec<String>)> = None;
+    let mut model: Option<Saved> = None;
     for step in steps {
         match step {
             Step::Checkpoint(data) => {
                 store.checkpoint(data).await.unwrap();
-                model = Some((backend.read_back(data), Vec::new()));
+                model = Some(saved(&backend.read_back(data), &[]));
             }
             Step::Append(entry) => {
                 let appended = store.append(entry).await;
                 match &mut model {
-                    Some((_, entries)) if backend.keeps_entries() => {
+                    Some(saved) if backend.keeps_entries() => {
                         appended.unwrap();
-                        entries.push(entry.clone());
+                        saved.entries.push(entry.clone());
                     }
                     _ => assert!(appended.is_err()),
                 }

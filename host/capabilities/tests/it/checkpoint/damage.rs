@@ -11,7 +11,7 @@ use trueup_capabilities::checkpoint::tools::{self, Verdict};
 use trueup_capabilities::checkpoint::{Error, Store as _};
 use trueup_capabilities::metrics::Registry;
 
-use super::{Scratch, file, filled_file, names, settings, stored, told};
+use super::{Scratch, content, file, filled_file, holds, names, settings, stored, told};
 
 /// The size of a record without its payload.
 const RECORD_HEAD_BYTES: usize = 25;
@@ -55,7 +55,7 @@ async fn a_file_cut_anywhere_in_its_last_4_kib_keeps_its_whole_records() {
         let verdict = tools::verify(&path).unwrap().1;
         let metrics = Arc::new(Registry::default());
         let store = File::open(settings(&path), Arc::clone(&metrics)).unwrap();
-        let (_, read) = stored(&store).await.unwrap().unwrap();
+        let read = content(&store).await.entries;
         assert_eq!(read, entries[..whole], "cut at {cut}");
         assert_eq!(fs::read(&path).unwrap(), bytes[..boundary], "cut at {cut}");
         if cut == boundary {
@@ -75,7 +75,7 @@ async fn a_file_cut_anywhere_in_its_last_4_kib_keeps_its_whole_records() {
         // The next entry follows the last intact one.
         store.append("next").await.unwrap();
         drop(store);
-        let again = stored(&file(&path)).await.unwrap().unwrap().1;
+        let again = content(&file(&path)).await.entries;
         assert_eq!(again.len(), whole + 1);
         assert_eq!(again.last().unwrap(), "next");
     }
@@ -117,7 +117,7 @@ async fn a_flipped_bit_is_corruption_but_in_the_last_record_a_torn_tail() {
         } else {
             torn += 1;
             assert!(matches!(verdict, Verdict::Torn { .. }), "{verdict:?}");
-            let read = stored(&store).await.unwrap().unwrap().1;
+            let read = content(&store).await.entries;
             assert_eq!(read, entries[..entries.len() - 1], "round {round}, byte {at}");
             let kept = folder.path().join(format!("flipped.torn-{last}"));
             assert_eq!(fs::read(kept).unwrap(), flipped[last..]);
@@ -137,47 +137,32 @@ async fn refused(bytes: &[u8]) -> String {
     text.replace(&path.display().to_string(), "PATH")
 }
 
-/// Of format version 1, or of an unknown one.
-fn header(version: u32) -> Vec<u8> {
+/// An unknown version may or may not begin as version 2 does, with an epoch.
+fn header(version: u32, epoch: u64) -> Vec<u8> {
     let mut bytes = b"TRUEUPCK".to_vec();
     bytes.extend(version.to_le_bytes());
     if version > 1 {
-        // An unknown version may or may not begin as version 2 does.
-        bytes.extend(0_u64.to_le_bytes());
+        bytes.extend(epoch.to_le_bytes());
     }
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
 
+/// Of format version 1.
 fn record(kind: u8, number: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
-    bytes.push(kind);
-    bytes.extend(number.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), payload);
-    bytes.extend(crc.to_le_bytes());
-    bytes.extend(payload);
-    bytes
+    record_with(kind, number, &[], payload)
 }
 
 /// Of format version 2.
 fn record_2(kind: u8, number: u64, durable: u64, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
-    bytes.push(kind);
-    bytes.extend(number.to_le_bytes());
-    bytes.extend(durable.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), payload);
-    bytes.extend(crc.to_le_bytes());
-    bytes.extend(payload);
-    bytes
+    record_with(kind, number, &durable.to_le_bytes(), payload)
 }
 
-/// Of format version 2.
-fn header_2(epoch: u64) -> Vec<u8> {
-    let mut bytes = b"TRUEUPCK".to_vec();
-    bytes.extend(2_u32.to_le_bytes());
-    bytes.extend(epoch.to_le_bytes());
-    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-    bytes
+fn record_with(kind: u8, number: u64, durable: &[u8], payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_le_bytes();
+    let facts = [&length[..], &[kind], &number.to_le_bytes(), durable].concat();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&facts), payload);
+    [&facts[..], &crc.to_le_bytes(), payload].concat()
 }
 
 #[tokio::test]
@@ -187,14 +172,14 @@ async fn the_bytes_are_those_of_the_specification() {
     store.append("é").await.unwrap();
     store.append("").await.unwrap();
     let expected = [
-        header_2(1),
+        header(2, 1),
         record_2(1, 0, 0, b"data"),
         record_2(2, 1, 0, "é".as_bytes()),
         record_2(2, 2, 1, b""),
     ];
     assert_eq!(fs::read(&path).unwrap(), expected.concat());
     store.checkpoint("next").await.unwrap();
-    let expected = [header_2(2), record_2(1, 0, 0, b"next")];
+    let expected = [header(2, 2), record_2(1, 0, 0, b"next")];
     assert_eq!(fs::read(&path).unwrap(), expected.concat());
 }
 
@@ -202,10 +187,10 @@ async fn the_bytes_are_those_of_the_specification() {
 async fn a_file_of_format_version_1_is_read_and_gone_on_with() {
     let scratch = Scratch::new();
     let path = scratch.path("ipam.checkpoint");
-    let old = [header(1), record(1, 0, b"x"), record(2, 1, b"a")].concat();
+    let old = [header(1, 0), record(1, 0, b"x"), record(2, 1, b"a")].concat();
     fs::write(&path, &old).unwrap();
     let store = file(&path);
-    assert_eq!(stored(&store).await.unwrap().unwrap().1, ["a"]);
+    assert_eq!(content(&store).await.entries, ["a"]);
     store.append("b").await.unwrap();
     assert_eq!(fs::read(&path).unwrap(), [old.clone(), record(2, 2, b"b")].concat());
     drop(store);
@@ -219,51 +204,46 @@ async fn a_file_of_format_version_1_is_read_and_gone_on_with() {
     fs::write(&path, [old, record(2, 2, b"b")].concat()).unwrap();
     let store = file(&path);
     store.checkpoint("y").await.unwrap();
-    assert!(fs::read(&path).unwrap().starts_with(&header_2(1)));
+    assert!(fs::read(&path).unwrap().starts_with(&header(2, 1)));
 }
 
 #[tokio::test]
 async fn what_is_wrong_is_told_with_record_and_offset() {
-    let starts = |text: &str, expected: &str| assert!(text.starts_with(expected), "{text}");
-    starts(&refused(b"").await, "corrupt: PATH: the file is empty");
-    starts(
-        &refused(b"TRUEUPCK").await,
-        "corrupt: PATH: the header at offset 0 is damaged: it is cut short",
-    );
-    starts(
-        &refused(&header(3)).await,
-        "corrupt: PATH: format version 3 is not known; this host reads 1 and 2",
-    );
-    starts(
-        &refused(&header(1)).await,
-        "corrupt: PATH: record 0 at offset 16 is damaged: it is cut short",
-    );
-    let entry_first = [header(1), record(2, 1, b"x")].concat();
-    starts(
-        &refused(&entry_first).await,
-        "corrupt: PATH: record 0 at offset 16 is damaged: it is not the data",
-    );
-    let gap = [header(1), record(1, 0, b"x"), record(2, 2, b"y")].concat();
-    starts(
-        &refused(&gap).await,
-        "corrupt: PATH: record 1 at offset 34 is damaged: it has another number; records up to 2 were durable",
-    );
-    let not_text = [header(1), record(1, 0, b"\xff")].concat();
-    starts(
-        &refused(&not_text).await,
-        "corrupt: PATH: record 0 at offset 16 is damaged: it is not UTF-8",
-    );
+    let old = |records: &[Vec<u8>]| [header(1, 0), records.concat()].concat();
+    for (bytes, expected) in [
+        (vec![], "the file is empty"),
+        (
+            b"TRUEUPCK".to_vec(),
+            "the header at offset 0 is damaged: it is cut short",
+        ),
+        (header(3, 0), "format version 3 is not known; this host reads 1 and 2"),
+        (old(&[]), "record 0 at offset 16 is damaged: it is cut short"),
+        (
+            old(&[record(2, 1, b"x")]),
+            "record 0 at offset 16 is damaged: it is not the data",
+        ),
+        (
+            old(&[record(1, 0, b"x"), record(2, 2, b"y")]),
+            "record 1 at offset 34 is damaged: it has another number; records up to 2 were durable",
+        ),
+        (
+            old(&[record(1, 0, b"\xff")]),
+            "record 0 at offset 16 is damaged: it is not UTF-8",
+        ),
+    ] {
+        let text = refused(&bytes).await;
+        assert!(text.starts_with(&format!("corrupt: PATH: {expected}")), "{text}");
+    }
 }
 
 #[tokio::test]
 async fn an_older_record_behind_the_last_is_a_torn_tail() {
     let scratch = Scratch::new();
     let path = scratch.path("ipam.checkpoint");
-    let whole = [header(1), record(1, 0, b"x"), record(2, 1, b"a"), record(2, 2, b"b")].concat();
+    let whole = [header(1, 0), record(1, 0, b"x"), record(2, 1, b"a"), record(2, 2, b"b")].concat();
     let tail = record(2, 1, b"a");
     fs::write(&path, [whole.clone(), tail.clone(), vec![0; 100]].concat()).unwrap();
-    let read = stored(&file(&path)).await.unwrap().unwrap();
-    assert_eq!(read.1, ["a", "b"]);
+    assert_eq!(content(&file(&path)).await.entries, ["a", "b"]);
     assert_eq!(fs::read(&path).unwrap(), whole);
     let kept = fs::read(scratch.path(&format!("ipam.checkpoint.torn-{}", whole.len()))).unwrap();
     assert_eq!(kept, [tail, vec![0; 100]].concat());
@@ -280,10 +260,7 @@ async fn a_file_without_an_anchor_that_was_moved_away_is_asked_for_no_more() {
     assert_eq!(stored(&store).await, Ok(None));
     store.checkpoint("new").await.unwrap();
     store.append("entry").await.unwrap();
-    assert_eq!(
-        stored(&store).await,
-        Ok(Some(("new".to_owned(), vec!["entry".to_owned()])))
-    );
+    assert_eq!(stored(&store).await, holds("new", &["entry"]));
     assert_eq!(fs::read(scratch.path("moved")).unwrap(), b"nonsense");
 }
 
@@ -312,5 +289,5 @@ async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
     tools::accept(&path, true).unwrap();
     let store = file(&path);
     store.checkpoint("another").await.unwrap();
-    assert_eq!(stored(&store).await.unwrap(), Some(("another".to_owned(), vec![])));
+    assert_eq!(stored(&store).await, holds("another", &[]));
 }

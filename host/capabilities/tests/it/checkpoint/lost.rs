@@ -7,7 +7,7 @@ use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, ToolError, Verdict};
 
-use super::{Scratch, file, filled_file, settings, stored, told};
+use super::{Scratch, content, file, file_with, filled_file, holds, stored, told};
 
 fn json_file(path: &Path) -> JsonFile {
     JsonFile::open(path.to_owned(), 0).unwrap()
@@ -72,7 +72,7 @@ async fn a_file_cut_at_a_record_s_end_is_not_served_until_it_is_accepted() {
     assert_eq!(accepted, Some(expected));
     assert_eq!(tools::accept(&path, false).unwrap(), None);
     let store = file(&path);
-    assert_eq!(stored(&store).await.unwrap().unwrap().1, entries(2));
+    assert_eq!(content(&store).await.entries, entries(2));
     store.append("again").await.unwrap();
 }
 
@@ -165,13 +165,7 @@ fn a_file_that_is_no_checkpoint_is_not_to_be_moved_away() {
 async fn a_generation_that_is_brought_back_is_all_there_is() {
     let scratch = Scratch::new();
     let path = scratch.path("ipam");
-    let keeping = || {
-        let settings = trueup_capabilities::checkpoint::file::Settings {
-            keep_generations: 2,
-            ..settings(&path)
-        };
-        trueup_capabilities::checkpoint::file::File::open(settings, std::sync::Arc::default()).unwrap()
-    };
+    let keeping = || file_with(&path, |it| it.keep_generations = 2);
     let store = keeping();
     store.checkpoint("one").await.unwrap();
     store.append("entry").await.unwrap();
@@ -182,8 +176,7 @@ async fn a_generation_that_is_brought_back_is_all_there_is() {
     tools::restore(&path, 1).unwrap();
     assert_eq!(tools::verify(&path).unwrap().1, Verdict::Whole);
     let store = keeping();
-    let expected = Ok(Some(("one".to_owned(), vec!["entry".to_owned()])));
-    assert_eq!(stored(&store).await, expected);
+    assert_eq!(stored(&store).await, holds("one", &["entry"]));
     store.append("more").await.unwrap();
 }
 
@@ -195,7 +188,7 @@ async fn a_file_that_a_running_host_lost_comes_back_with_its_next_checkpoint() {
     assert!(store.append("lost").await.is_err());
     store.checkpoint("all of it").await.unwrap();
     drop(store);
-    assert_eq!(stored(&file(&path)).await, Ok(Some(("all of it".to_owned(), vec![]))));
+    assert_eq!(stored(&file(&path)).await, holds("all of it", &[]));
 }
 
 #[tokio::test]
@@ -207,7 +200,7 @@ async fn a_damaged_anchor_is_told_and_can_be_accepted() {
     let text = stored(&file(&path)).await.unwrap_err();
     assert!(text.contains("ipam.anchor: neither of its lines is right"), "{text}");
     tools::accept(&path, true).unwrap();
-    assert_eq!(stored(&file(&path)).await.unwrap().unwrap().1, entries(2));
+    assert_eq!(content(&file(&path)).await.entries, entries(2));
 }
 
 #[tokio::test]

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use trueup_capabilities::checkpoint::file::{File, Settings};
+use trueup_capabilities::checkpoint::file::File;
 use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::{OpenError, Store};
 use trueup_capabilities::metrics::Registry;
 
-use super::{Scratch, file, filled_file, names, settings, stored, told};
+use super::{Scratch, content, file, file_with, filled_file, holds, names, settings, stored, told};
 
 fn json_file(path: &Path) -> Result<JsonFile, OpenError> {
     JsonFile::open(path.to_owned(), 0)
@@ -180,7 +180,7 @@ async fn a_file_that_was_moved_away_gets_no_more_entries() {
     store.checkpoint("two").await.unwrap();
     store.append("kept").await.unwrap();
     drop(store);
-    let expected = Ok(Some(("two".to_owned(), vec!["kept".to_owned()])));
+    let expected = holds("two", &["kept"]);
     assert_eq!(stored(&file(&path)).await, expected);
 }
 
@@ -197,20 +197,13 @@ async fn a_stale_temporary_file_is_no_obstacle() {
     assert_eq!(stored(&store).await, Ok(None));
     store.checkpoint("data").await.unwrap();
     drop(store);
-    assert_eq!(stored(&file(&path)).await, Ok(Some(("data".to_owned(), vec![]))));
+    assert_eq!(stored(&file(&path)).await, holds("data", &[]));
     assert_eq!(names(scratch.folder.path()), ["ipam.checkpoint"]);
 }
 
 async fn generations(scratch: &Scratch, keep_generations: u32) -> Vec<String> {
     let path = scratch.path("ipam.checkpoint");
-    let store = File::open(
-        Settings {
-            keep_generations,
-            ..settings(&path)
-        },
-        Arc::new(Registry::default()),
-    )
-    .unwrap();
+    let store = file_with(&path, |it| it.keep_generations = keep_generations);
     for data in ["one", "two", "three", "four"] {
         store.checkpoint(data).await.unwrap();
         store.append(&format!("after {data}")).await.unwrap();
@@ -228,7 +221,7 @@ async fn so_many_replaced_checkpoints_stay_as_are_wanted_with_their_entries() {
     let all = ["ipam.checkpoint", "ipam.checkpoint.1", "ipam.checkpoint.2"];
     assert_eq!(generations(&scratch, 2).await, all);
     for (name, data) in all.into_iter().zip(["four", "three", "two"]) {
-        let expected = Ok(Some((data.to_owned(), vec![format!("after {data}")])));
+        let expected = holds(data, &[&format!("after {data}")]);
         assert_eq!(stored(&file(&scratch.path(name))).await, expected);
     }
 }
@@ -238,18 +231,11 @@ async fn a_gap_in_the_generations_is_filled_before_any_goes() {
     let scratch = Scratch::new();
     generations(&scratch, 3).await;
     fs::remove_file(scratch.path("ipam.checkpoint.2")).unwrap();
-    let store = File::open(
-        Settings {
-            keep_generations: 3,
-            ..settings(&scratch.path("ipam.checkpoint"))
-        },
-        Arc::new(Registry::default()),
-    )
-    .unwrap();
+    let store = file_with(&scratch.path("ipam.checkpoint"), |it| it.keep_generations = 3);
     store.checkpoint("five").await.unwrap();
     drop(store);
     for (number, data) in [(1, "four"), (2, "three"), (3, "one")] {
         let path = scratch.path(&format!("ipam.checkpoint.{number}"));
-        assert_eq!(stored(&file(&path)).await.unwrap().unwrap().0, data);
+        assert_eq!(content(&file(&path)).await.data, data);
     }
 }

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use trueup_capabilities::checkpoint::file::{File, Settings};
+use trueup_capabilities::checkpoint::file::File;
 use trueup_capabilities::checkpoint::tools::{self, Copied, Generation, Kind, Verdict};
 use trueup_capabilities::checkpoint::{Saved, Store};
-use trueup_capabilities::metrics::Registry;
 
-use super::{Scratch, file, saved, settings, stored};
+use super::{Scratch, content, file, file_with, holds, saved, stored};
 
 const DATA: &str = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":"net","containerID":"c1","ifName":"eth0","ipv4":"10.0.0.5"}]}"#;
 const ASSIGN: &str =
@@ -17,11 +15,7 @@ const ASSIGN: &str =
 const FOLDED: &str = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":"net","containerID":"c2","ifName":"eth0","ipv4":"10.0.0.4"},{"networkName":"net","containerID":"c1","ifName":"eth0","ipv4":"10.0.0.5"}]}"#;
 
 fn keeping(path: &Path) -> File {
-    let settings = Settings {
-        keep_generations: 3,
-        ..settings(path)
-    };
-    File::open(settings, Arc::new(Registry::default())).unwrap()
+    file_with(path, |it| it.keep_generations = 3)
 }
 
 async fn fill(store: &dyn Store, content: &Saved) {
@@ -88,8 +82,7 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
     let copied = copy(&first, &second, None, false).unwrap();
     assert_eq!((copied.kind, copied.entries), (Kind::File, 1));
     assert_eq!((copied.folded, copied.left_out), (0, None));
-    let entries = vec![ASSIGN.to_owned()];
-    assert_eq!(stored(&file(&second)).await, Ok(Some((DATA.to_owned(), entries))));
+    assert_eq!(stored(&file(&second)).await, holds(DATA, &[ASSIGN]));
     assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
 
     let json = scratch.path("ipam.json");
@@ -98,7 +91,7 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
     assert_eq!(fs::read_to_string(&json).unwrap(), format!("{FOLDED}\n"));
     let third = scratch.path("third");
     copy(&json, &third, None, false).unwrap();
-    assert_eq!(stored(&file(&third)).await, Ok(Some((FOLDED.to_owned(), vec![]))));
+    assert_eq!(stored(&file(&third)).await, holds(FOLDED, &[]));
 }
 
 #[tokio::test]
@@ -112,11 +105,11 @@ async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
         to.display()
     );
     assert_eq!(refused(copy(&from, &to, None, false)), expected);
-    assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "old");
+    assert_eq!(content(&file(&to)).await.data, "old");
     copy(&from, &to, None, true).unwrap();
-    assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "new");
+    assert_eq!(content(&file(&to)).await.data, "new");
     let generation = scratch.path("to.1");
-    assert_eq!(stored(&file(&generation)).await.unwrap().unwrap().0, "old");
+    assert_eq!(content(&file(&generation)).await.data, "old");
 }
 
 #[tokio::test]
@@ -172,16 +165,16 @@ async fn an_earlier_checkpoint_comes_back_and_the_present_one_can_come_back_too(
     assert_eq!(refused(tools::restore(&path, 4)), none);
     let copied = tools::restore(&path, 3).unwrap();
     assert_eq!((copied.entries, copied.data_bytes), (1, 3));
-    let now = Ok(Some(("one".to_owned(), vec!["after one".to_owned()])));
+    let now = holds("one", &["after one"]);
     assert_eq!(stored(&file(&path)).await, now);
     let mut all = Vec::new();
     for generation in 1..=4 {
         let path = scratch.path(&format!("ipam.checkpoint.{generation}"));
-        all.push(stored(&file(&path)).await.unwrap().unwrap().0);
+        all.push(content(&file(&path)).await.data);
     }
     assert_eq!(all, ["four", "three", "two", "one"]);
     tools::restore(&path, 1).unwrap();
-    assert_eq!(stored(&file(&path)).await.unwrap().unwrap().0, "four");
+    assert_eq!(content(&file(&path)).await.data, "four");
 }
 
 #[tokio::test]
@@ -196,7 +189,7 @@ async fn a_damaged_store_is_repaired_from_a_generation_and_kept_as_one() {
     let picture = tools::look(&path).unwrap_err().to_string();
     assert!(picture.starts_with("corrupt: "), "{picture}");
     tools::restore(&path, 1).unwrap();
-    let expected = Ok(Some(("good".to_owned(), vec!["entry".to_owned()])));
+    let expected = holds("good", &["entry"]);
     assert_eq!(stored(&keeping(&path)).await, expected);
     assert_eq!(fs::read(scratch.path("ipam.checkpoint.1")).unwrap(), b"nonsense");
     let text = refused(tools::restore(&path, 1));

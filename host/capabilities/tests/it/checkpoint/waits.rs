@@ -4,17 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_capabilities::checkpoint::Store as _;
-use trueup_capabilities::checkpoint::file::{File, Settings};
-use trueup_capabilities::metrics::Registry;
+use trueup_capabilities::checkpoint::file::File;
 
-use super::{Scratch, file, settings, stored};
+use super::{Scratch, content, file, file_with, holds, stored};
 
 fn sharing(path: &Path) -> File {
-    let settings = Settings {
-        shared_sync: true,
-        ..settings(path)
-    };
-    File::open(settings, Arc::new(Registry::default())).unwrap()
+    file_with(path, |it| it.shared_sync = true)
 }
 
 #[tokio::test]
@@ -46,7 +41,7 @@ async fn changes_are_counted_and_a_checkpoint_is_durable_when_it_is_answered() {
     store.checkpoint("data").await.unwrap();
     assert_eq!(store.written(), 5);
     store.durable(5).await.unwrap();
-    assert_eq!(stored(&store).await, Ok(Some(("data".to_owned(), vec![]))));
+    assert_eq!(stored(&store).await, holds("data", &[]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +66,7 @@ async fn many_wait_at_once_and_each_is_answered() {
     }
     assert_eq!(store.written(), 801);
     drop(store);
-    let (_, entries) = stored(&file(&path)).await.unwrap().unwrap();
+    let entries = content(&file(&path)).await.entries;
     assert_eq!(entries.len(), 800);
     for client in 0..16 {
         let own: Vec<&String> = entries

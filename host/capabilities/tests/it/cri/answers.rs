@@ -30,11 +30,11 @@ fn metadata(name: &str) -> Option<Metadata> {
     })
 }
 
-/// An answer to `ListPodSandbox` with these.
+/// An answer to `ListPodSandbox` with these. `nameless` has no name in it.
 fn list(ids: &[&str]) -> Vec<u8> {
     let item = |id: &&str| PodSandbox {
         id: (*id).to_owned(),
-        metadata: metadata(&format!("pod {id}")),
+        metadata: metadata(&format!("listed {id}")).filter(|_| *id != "nameless"),
         state: 0,
         created_at: 1,
     };
@@ -162,46 +162,67 @@ async fn a_runtime_without_sandboxes_has_none() {
 
 #[tokio::test]
 async fn a_sandbox_that_ended_after_it_was_listed_is_passed_over() {
-    let server = runtime(&["a", "b", "c", "d"], |id| match id {
-        // Gone.
-        "b" => refusal(NOT_FOUND, "an error occurred when try to find sandbox: not found"),
-        // Stopped.
-        "c" => status(PodSandboxStatus {
-            state: 1,
-            ..running(id, "10.0.0.3", &[])
-        }),
-        _ => status(running(id, "10.0.0.1", &[])),
+    let server = runtime(&["gone", "not ready", "of a future state", "a", "b"], |id| {
+        let in_state = |state| {
+            status(PodSandboxStatus {
+                state,
+                ..running(id, "10.0.0.1", &[])
+            })
+        };
+        match id {
+            "gone" => refusal(NOT_FOUND, "an error occurred when try to find sandbox: not found"),
+            "not ready" => in_state(1),
+            "of a future state" => in_state(2),
+            _ => in_state(0),
+        }
     });
-    let expected = ["a 10.0.0.1 default/pod a", "d 10.0.0.1 default/pod d"];
+    let expected = ["a 10.0.0.1 default/pod a", "b 10.0.0.1 default/pod b"];
     assert_eq!(answered(&remote(server.socket())).await.unwrap(), expected);
 }
 
 #[tokio::test]
 async fn sandboxes_with_a_foreign_network_are_omitted_missing_is_default() {
-    let server = runtime(&["container", "empty", "host", "missing", "own", "target"], |id| {
-        let mode = |network| {
-            let options = Some(NamespaceOption { network });
-            let namespaces = Some(Namespace { options });
-            status(PodSandboxStatus {
-                linux: Some(LinuxStatus { namespaces }),
-                ..running(id, "10.0.0.1", &[])
-            })
-        };
-        match id {
+    let ids = &[
+        "container",
+        "empty",
+        "future",
+        "host",
+        "no mode",
+        "own",
+        "target",
+        "unknown",
+    ];
+    let server = runtime(ids, |id| {
+        let mode = |network| Some(NamespaceOption { network });
+        let options = match id {
             "own" => mode(0),
             "container" => mode(1),
             "host" => mode(2),
             "target" => mode(3),
-            "missing" => status(PodSandboxStatus {
-                linux: None,
-                metadata: None,
-                ..running(id, "10.0.0.1", &[])
-            }),
-            // An answer without even a status.
-            _ => Reply::Message(Vec::new()),
-        }
+            "future" => mode(4),
+            "empty" => return Reply::Message(Vec::new()), // Not even a status.
+            _ => None,
+        };
+        let namespaces = Some(Namespace { options }).filter(|_| id != "unknown");
+        status(PodSandboxStatus {
+            linux: Some(LinuxStatus { namespaces }),
+            ..running(id, "10.0.0.1", &[])
+        })
     });
-    let expected = ["missing 10.0.0.1 default/pod missing", "own 10.0.0.1 default/pod own"];
+    let expected = ["no mode", "own", "unknown"].map(|id| format!("{id} 10.0.0.1 default/pod {id}"));
+    assert_eq!(answered(&remote(server.socket())).await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn what_a_status_lacks_is_taken_from_the_list_or_the_default() {
+    let server = runtime(&["nameless", "web"], |id| {
+        status(PodSandboxStatus {
+            linux: None,
+            metadata: None,
+            ..running(id, "10.0.0.1", &[])
+        })
+    });
+    let expected = ["nameless 10.0.0.1 /", "web 10.0.0.1 default/listed web"];
     assert_eq!(answered(&remote(server.socket())).await.unwrap(), expected);
 }
 

@@ -4,19 +4,11 @@ use super::fake::Fake;
 use super::log::Log;
 use super::server::{Reply, Server};
 use super::*;
-use crate::lbaas::{Api as _, Object, State};
+use crate::lbaas::State;
 
 const POST_BACKEND: &str = "POST /api/LBaaS/v1/backend.json";
 const POST_SERVER: &str = "POST /api/LBaaS/v1/server.json";
 const TAGGING: &str = "POST /api/core/v1/resource.json/";
-
-fn tags() -> Vec<String> {
-    vec![TAG.to_owned()]
-}
-
-async fn create(engine: &Anexia, spec: Spec) -> Result<Object, Error> {
-    engine.create(&[spec], &tags()).await.remove(0)
-}
 
 fn backend_json(name: &str) -> Value {
     json!({"name": name, "mode": "tcp", "load_balancer": "lb", "health_check": "\"adv_check\": \"tcp-check\""})
@@ -160,11 +152,7 @@ async fn one_orphan_is_adopted_once() {
 async fn adoption_can_be_switched_off() {
     let (fake, server) = Fake::start().await;
     fake.put("backend", "old", backend_json("b"), &[]);
-    let settings = Settings {
-        url: server.url.clone(),
-        adopt_orphans: false,
-        ..Settings::default()
-    };
+    let settings = at_with(&server.url, |it| it.adopt_orphans = false);
     let object = create(&engine_with(settings).0, backend("b")).await.unwrap();
     assert_eq!((object.identifier.as_str(), lists(&server)), ("new1", 0));
 }
@@ -185,7 +173,7 @@ async fn an_entry_whose_parent_cannot_be_listed_is_not_created() {
 async fn parents_that_this_process_created_are_not_listed() {
     let (_, server) = Fake::start().await;
     let engine = engine(&server.url);
-    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let parent = created(&engine, backend("b")).await;
     let before = lists(&server);
     create(&engine, server_of("s1", &parent)).await.unwrap();
     assert_eq!(lists(&server), before);
@@ -203,12 +191,8 @@ async fn parents_that_this_process_created_are_not_listed() {
 async fn a_parent_of_an_earlier_epoch_may_hold_orphans_of_another_host() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
-    let settings = Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    };
-    let (engine, _) = engine_behind(settings, fence.clone(), &Matcher::builder().build());
-    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let (engine, _) = fenced(at(&server.url), &fence);
+    let parent = created(&engine, backend("b")).await;
     let before = lists(&server);
     create(&engine, server_of("s1", &parent)).await.unwrap();
     assert_eq!(lists(&server), before, "no other request acted");
@@ -230,11 +214,8 @@ async fn an_adopted_parent_may_hold_more_orphans() {
     let orphan = json!({"name": "s", "ip": "10.0.0.1", "port": 30443, "check": "enabled", "backend": "old"});
     fake.put("server", "old-s", orphan, &[]);
     let engine = engine(&server.url);
-    assert_eq!(create(&engine, backend("b")).await.unwrap().identifier, "old");
-    assert_eq!(
-        create(&engine, server_of("s", "old")).await.unwrap().identifier,
-        "old-s"
-    );
+    assert_eq!(created(&engine, backend("b")).await, "old");
+    assert_eq!(created(&engine, server_of("s", "old")).await, "old-s");
 }
 
 /// Every way in which the answer to a POST may be lost.
@@ -252,12 +233,7 @@ fn losses() -> Vec<Reply> {
 
 /// With a request timeout that only the slow loss exceeds, even if a machine stalls for less.
 fn impatient(server: &Server) -> Anexia {
-    engine_with(Settings {
-        url: server.url.clone(),
-        request_timeout_ms: 2_500,
-        ..Settings::default()
-    })
-    .0
+    engine_with(at_with(&server.url, |it| it.request_timeout_ms = 2_500)).0
 }
 
 #[tokio::test]
@@ -281,10 +257,7 @@ async fn what_a_lost_post_made_is_found_by_the_second_look() {
     fake.lose(POST_BACKEND, 1, Reply::status(504));
     // The list before the creation, then the first look.
     fake.refuse("GET /api/LBaaS/v1/backend.json", 2, Reply::json(200, json!([])));
-    assert_eq!(
-        create(&engine(&server.url), backend("b")).await.unwrap().identifier,
-        "new1"
-    );
+    assert_eq!(created(&engine(&server.url), backend("b")).await, "new1");
     assert_eq!((count(&server, POST_BACKEND), lists(&server)), (1, 3));
 }
 
@@ -293,11 +266,7 @@ async fn a_lost_post_that_made_nothing_is_posted_once_more() {
     let lost_once = async |loss: Reply| {
         let (fake, server) = Fake::start().await;
         fake.refuse(POST_BACKEND, 1, loss.clone());
-        assert_eq!(
-            create(&impatient(&server), backend("b")).await.unwrap().identifier,
-            "new1",
-            "{loss:?}"
-        );
+        assert_eq!(created(&impatient(&server), backend("b")).await, "new1", "{loss:?}");
         assert_eq!((count(&server, POST_BACKEND), lists(&server)), (2, 3));
     };
     let lost_for_ever = async |loss: Reply| {
@@ -322,15 +291,8 @@ async fn a_lost_post_that_made_nothing_is_posted_once_more() {
 async fn a_lost_post_is_looked_for_even_where_adoption_is_off() {
     let (fake, server) = Fake::start().await;
     fake.lose(POST_BACKEND, 1, Reply::closed());
-    let settings = Settings {
-        url: server.url.clone(),
-        adopt_orphans: false,
-        ..Settings::default()
-    };
-    assert_eq!(
-        create(&engine_with(settings).0, backend("b")).await.unwrap().identifier,
-        "new1"
-    );
+    let settings = at_with(&server.url, |it| it.adopt_orphans = false);
+    assert_eq!(created(&engine_with(settings).0, backend("b")).await, "new1");
     assert_eq!((count(&server, POST_BACKEND), lists(&server)), (1, 1));
 }
 
@@ -345,7 +307,7 @@ async fn finds_the_second(engine: &Anexia, server: &Server, parent: &str) {
 async fn a_look_that_fails_ends_the_entry() {
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);
-    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let parent = created(&engine, backend("b")).await;
     fake.lose(POST_SERVER, 1, Reply::closed());
     fake.refuse("GET /api/LBaaS/v1/server.json", 1, Reply::status(403));
     assert_eq!(
@@ -437,7 +399,7 @@ async fn an_object_neither_tagged_nor_destroyed_is_reported_and_adopted_later() 
     let (log, _kept) = Log::keep();
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);
-    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let parent = created(&engine, backend("b")).await;
     fake.refuse(TAGGING, 1, Reply::status(403));
     fake.refuse("DELETE ", 1, Reply::status(409));
     assert_eq!(
@@ -454,10 +416,7 @@ async fn an_object_neither_tagged_nor_destroyed_is_reported_and_adopted_later() 
         errors[0].contains("kind=\"server\"") && errors[0].contains("identifier=\"new2\""),
         "{errors:?}"
     );
-    assert_eq!(
-        create(&engine, server_of("s", &parent)).await.unwrap().identifier,
-        "new2"
-    );
+    assert_eq!(created(&engine, server_of("s", &parent)).await, "new2");
     assert_eq!(fake.tags()["new2"], [TAG]);
     assert_eq!(count(&server, POST_SERVER), 1);
 }
@@ -488,7 +447,7 @@ async fn a_rate_limit_while_tagging_leaves_orphans_for_the_next_call() {
 async fn a_creation_that_is_not_waited_for_leaves_no_orphan() {
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);
-    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let parent = created(&engine, backend("b")).await;
     fake.lose(POST_SERVER, 1, Reply::status(200).after_ms(600_000));
     let (specs, tags) = ([server_of("s", &parent)], tags());
     let posted = async {

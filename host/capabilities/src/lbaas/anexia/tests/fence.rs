@@ -18,18 +18,6 @@ const GET_S1: &str = "GET /api/LBaaS/v1/server.json/s1";
 const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
 const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 
-fn no_proxies() -> Matcher {
-    Matcher::builder().build()
-}
-
-fn fenced(url: &str, fence: &Fence) -> (Anexia, Arc<Counted>) {
-    let settings = Settings {
-        url: url.to_owned(),
-        ..Settings::default()
-    };
-    engine_behind(settings, fence.clone(), &no_proxies())
-}
-
 async fn get_s1(call: &Call) -> Result<Value, Failure> {
     call.get(Kind::Server.names().path, "s1").await
 }
@@ -44,7 +32,7 @@ fn failure(fate: Fate, text: &str) -> Failure {
 #[tokio::test]
 async fn without_a_lease_nothing_is_even_connected() {
     let server = Server::start(|_| Reply::json(200, server_json("s1"))).await;
-    let (engine, counted) = fenced(&server.url, &Fence::closed());
+    let (engine, counted) = fenced(at(&server.url), &Fence::closed());
     let not_sent = failure(Fate::Withheld, &format!("{GET_S1}: {NOT_SENT}"));
     assert_eq!(get_s1(&engine.call()).await, Err(not_sent));
     assert_eq!(
@@ -58,7 +46,7 @@ async fn without_a_lease_nothing_is_even_connected() {
 async fn an_idle_connection_carries_nothing_between_two_leases() {
     let server = Server::start(|_| Reply::json(200, server_json("s1"))).await;
     let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
+    let (engine, _) = fenced(at(&server.url), &fence);
     for _ in 0..20 {
         assert!(get_s1(&engine.call()).await.is_ok());
     }
@@ -88,7 +76,7 @@ async fn a_process_stopped_during_a_request_writes_nothing_when_it_resumes() {
             Moment::after_start(Duration::from_secs(seconds))
         });
         fence.extend_to(Moment::after_start(Duration::from_secs(1_060)));
-        let (engine, _) = fenced(&server.url, &fence);
+        let (engine, _) = fenced(at(&server.url), &fence);
         let mut sent = 0;
         let failure = loop {
             match engine
@@ -121,7 +109,7 @@ async fn the_rest_of_a_body_is_not_sent_after_the_lease() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (fence, hand) = leased();
-    let (engine, counted) = fenced(&url, &fence);
+    let (engine, counted) = fenced(at(&url), &fence);
     let server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut some = vec![0; 1024];
@@ -158,13 +146,10 @@ async fn a_connection_under_way_is_given_up_with_the_lease() {
         assert!(queue.len() < 64, "the queue does not fill");
     }
     let (fence, hand) = leased();
-    let settings = Settings {
-        url: format!("http://{address}"),
-        connect_timeout_ms: 600_000,
-        request_timeout_ms: 600_000,
-        ..Settings::default()
-    };
-    let (engine, counted) = engine_behind(settings, fence, &no_proxies());
+    let settings = at_with(&format!("http://{address}"), |it| {
+        (it.connect_timeout_ms, it.request_timeout_ms) = (600_000, 600_000)
+    });
+    let (engine, counted) = fenced(settings, &fence);
     let call = engine.call();
     let sending = tokio::spawn(async move { get_s1(&call).await });
     until("a request", || counted.in_flight.lock().unwrap().0 == 1).await;
@@ -182,13 +167,10 @@ async fn a_wait_for_an_answer_or_a_slot_stops_with_the_lease() {
     for end in [&close as &dyn Fn(&Fence, &AtomicU64), &jump] {
         let server = Server::start(|_| Reply::status(200).after_ms(600_000)).await;
         let (fence, hand) = leased();
-        let settings = Settings {
-            url: server.url.clone(),
-            max_concurrent_requests: 1,
-            request_timeout_ms: 600_000,
-            ..Settings::default()
-        };
-        let (engine, counted) = engine_behind(settings, fence.clone(), &no_proxies());
+        let settings = at_with(&server.url, |it| {
+            (it.max_concurrent_requests, it.request_timeout_ms) = (1, 600_000)
+        });
+        let (engine, counted) = fenced(settings, &fence);
         let (first, second) = (engine.call(), engine.call());
         let first = tokio::spawn(async move { get_s1(&first).await });
         until("the first request", || server.seen().len() == 1).await;
@@ -209,8 +191,8 @@ async fn a_creation_whose_lease_ends_is_neither_repeated_nor_cleaned_up_after() 
     let post = "POST /api/LBaaS/v1/backend.json";
     fake.lose(post, 1, Reply::status(200).after_ms(600_000));
     let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
-    let creating = tokio::spawn(async move { engine.create(&[backend("b")], &[TAG.to_owned()]).await });
+    let (engine, _) = fenced(at(&server.url), &fence);
+    let creating = tokio::spawn(async move { engine.create(&[backend("b")], &tags()).await });
     until("the creation", || server.lines().iter().any(|line| line == post)).await;
     let before = server.lines();
     hand.store(AFTER_THE_LEASE, SeqCst);
@@ -219,8 +201,8 @@ async fn a_creation_whose_lease_ends_is_neither_repeated_nor_cleaned_up_after() 
     assert_eq!(server.lines(), before);
     // The next holder, or this one, finds and adopts it.
     fence.extend_to(fence.now() + Duration::from_secs(60));
-    let (engine, _) = fenced(&server.url, &fence);
-    let created = engine.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
+    let (engine, _) = fenced(at(&server.url), &fence);
+    let created = create(&engine, backend("b")).await;
     assert_eq!(created.unwrap().identifier, "new1");
 }
 
@@ -228,20 +210,20 @@ async fn a_creation_whose_lease_ends_is_neither_repeated_nor_cleaned_up_after() 
 async fn what_was_decided_on_in_one_epoch_is_not_sent_in_the_next() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
+    let (engine, _) = fenced(at(&server.url), &fence);
     let job = engine.of_this_epoch(leftovers::owned());
     assert_eq!(job.list_tagged(TAG).await, Ok(vec![]));
     let before = server.lines();
     again_after_others(&fence, &hand);
     let not_sent = |line: &str| unavailable(&format!("{line}: {NOT_SENT}"));
-    let created = job.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
+    let created = create(&job, backend("b")).await;
     assert_eq!(created, Err(not_sent("GET /api/LBaaS/v1/backend.json")));
     let destroyed = job.destroy(&refs(Kind::Server, &["s1"])).await.remove(0);
     assert_eq!(destroyed, Err(not_sent("DELETE /api/LBaaS/v1/server.json/s1")));
     assert_eq!((server.lines(), fake.tags().len()), (before, 0));
     let created = engine
         .of_this_epoch(leftovers::owned())
-        .create(&[backend("b")], &[TAG.to_owned()])
+        .create(&[backend("b")], &tags())
         .await;
     assert!(created.iter().all(Result::is_ok), "{created:?}");
 }
@@ -254,13 +236,10 @@ async fn a_wait_for_an_answer_or_a_slot_stops_with_its_epoch() {
     })
     .await;
     let (fence, hand) = leased();
-    let settings = Settings {
-        url: server.url.clone(),
-        max_concurrent_requests: 1,
-        request_timeout_ms: 600_000,
-        ..Settings::default()
-    };
-    let (engine, _) = engine_behind(settings, fence.clone(), &no_proxies());
+    let settings = at_with(&server.url, |it| {
+        (it.max_concurrent_requests, it.request_timeout_ms) = (1, 600_000)
+    });
+    let (engine, _) = fenced(settings, &fence);
     let get_s2 = async |call: Call| call.get(Kind::Server.names().path, "s2").await;
     let (first, second) = (engine.call(), engine.call());
     let first = tokio::spawn(async move { get_s1(&first).await });
@@ -282,10 +261,10 @@ async fn a_wait_for_an_answer_or_a_slot_stops_with_its_epoch() {
 async fn a_creation_waiting_to_tag_leaves_the_rest_to_the_next_epoch() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
-    let (engine, counted) = fenced(&server.url, &fence);
+    let (engine, counted) = fenced(at(&server.url), &fence);
     let others = engine.engine.tagging.lock().await;
     let job = engine.of_this_epoch(leftovers::owned());
-    let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
+    let creating = tokio::spawn(async move { job.create(&[backend("b")], &tags()).await });
     // Only after its answer is taken: the next request is the tagging.
     let posted = "/api/LBaaS/v1/backend.json POST 200: 1";
     until("the creation", || counted.lines().iter().any(|line| line == posted)).await;
@@ -301,7 +280,7 @@ async fn a_creation_waiting_to_tag_leaves_the_rest_to_the_next_epoch() {
         "{error}"
     );
     assert_eq!(server.lines(), before, "neither tagged nor destroyed");
-    let created = engine.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
+    let created = create(&engine, backend("b")).await;
     assert_eq!(created.unwrap().identifier, "new1");
     assert_eq!(fake.tags()["new1"], [TAG]);
 }
@@ -312,9 +291,9 @@ async fn a_lost_creation_is_neither_looked_for_nor_repeated_in_the_next_epoch() 
     let post = "POST /api/LBaaS/v1/backend.json";
     fake.refuse(post, 1, Reply::status(200).after_ms(600_000));
     let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
+    let (engine, _) = fenced(at(&server.url), &fence);
     let job = engine.of_this_epoch(leftovers::owned());
-    let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
+    let creating = tokio::spawn(async move { job.create(&[backend("b")], &tags()).await });
     until("the creation", || server.lines().iter().any(|line| line == post)).await;
     let before = server.lines();
     again_after_others(&fence, &hand);
@@ -346,7 +325,7 @@ async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
         });
         fence.extend_to(Moment::after_start(Duration::from_secs(1_060)));
         assert!(again.set(fence.clone()).is_ok());
-        let (engine, _) = fenced(&server.url, &fence);
+        let (engine, _) = fenced(at(&server.url), &fence);
         let mut sent = 0;
         let failure = loop {
             let call = engine.call();
@@ -401,7 +380,7 @@ async fn a_process_that_was_stopped_past_its_lease_sends_nothing_more() {
     if let Ok(url) = std::env::var(STOPPED_URL) {
         let fence = Fence::closed();
         fence.extend_to(fence.now() + STOPPED_LEASE);
-        let (engine, _) = fenced(&url, &fence);
+        let (engine, _) = fenced(at(&url), &fence);
         while get_s1(&engine.call()).await.is_ok() {}
         assert!(!fence.may_act());
         return;

@@ -8,35 +8,15 @@ use crate::lbaas::anexia::Owned;
 
 const POST_BACKEND: &str = "POST /api/LBaaS/v1/backend.json";
 
-fn tags() -> Vec<String> {
-    vec![TAG.to_owned()]
-}
-
 /// An engine whose intents survive it.
-fn keeping(server: &Server, folder: &std::path::Path) -> Anexia {
-    let settings = Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    };
-    built(settings, Fence::open(), Some(folder)).unwrap()
-}
-
-fn built(
-    settings: Settings,
-    fence: Fence,
-    intents: Option<&std::path::Path>,
-) -> Result<Anexia, super::super::SettingsError> {
-    let token = token::new(TOKEN, "the test").unwrap();
-    let proxies = Matcher::builder().build();
-    Anexia::build(
-        settings,
-        token,
-        Arc::new(Counted::default()),
-        fence,
-        intents,
-        QUICK,
-        &proxies,
+fn keeping(server: &Server, folder: &Path) -> Anexia {
+    built(
+        at(&server.url),
+        &Fence::open(),
+        Some(folder),
+        &Matcher::builder().build(),
     )
+    .0
 }
 
 /// Creates these, and is killed once the Engine has created the first: its answer never comes.
@@ -52,7 +32,7 @@ async fn killed_while_creating(fake: &Fake, server: &Server, engine: Anexia, spe
     assert!(server.lines().iter().any(|line| line.starts_with("POST")));
 }
 
-fn files(folder: &std::path::Path) -> usize {
+fn files(folder: &Path) -> usize {
     std::fs::read_dir(folder).map_or(0, |files| {
         files.flatten().filter(|file| file.path().extension().is_some()).count()
     })
@@ -218,16 +198,12 @@ async fn without_intents_what_has_a_services_name_is_tagged_once() {
 async fn what_is_found_by_name_never_gets_the_tag_of_an_earlier_service() {
     let (fake, server) = Fake::start().await;
     put_leftovers(&fake);
-    let settings = Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    };
     let owned = Owned {
         service_uid: TAG.strip_prefix("anxccm-svc-uid=").map(str::to_owned),
         ..owned()
     };
     assert!(owned.service_uid.is_some());
-    let engine = built(settings, Fence::open(), None).unwrap().of_this_epoch(owned);
+    let engine = engine(&server.url).of_this_epoch(owned);
     // But for what is in the way of the earlier Service's own objects.
     let server =
         json!({"name": "n1.https.web.default.c1", "ip": "10.0.0.1", "port": 1, "check": "enabled", "backend": "b4"});
@@ -243,12 +219,13 @@ async fn a_host_that_takes_over_looks_at_names_in_each_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
-    let settings = Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    };
     keeping(&server, folder.path()).all_listed();
-    let host = built(settings, fence.clone(), Some(folder.path())).unwrap();
+    let (host, _) = built(
+        at(&server.url),
+        &fence,
+        Some(folder.path()),
+        &Matcher::builder().build(),
+    );
     host.of_this_epoch(owned()).adopt(TAG).await.unwrap();
     host.all_listed();
     put_leftovers(&fake);
@@ -285,12 +262,8 @@ async fn what_is_in_the_way_of_a_destruction_is_looked_for_by_name() {
 async fn where_adoption_is_off_nothing_is_looked_at_by_name() {
     let (fake, server) = Fake::start().await;
     put_leftovers(&fake);
-    let settings = Settings {
-        url: server.url.clone(),
-        adopt_orphans: false,
-        ..Settings::default()
-    };
-    let engine = built(settings, Fence::open(), None).unwrap().of_this_epoch(owned());
+    let settings = at_with(&server.url, |it| it.adopt_orphans = false);
+    let engine = engine_with(settings).0.of_this_epoch(owned());
     engine.adopt(TAG).await.unwrap();
     assert_eq!((untagged(&fake).len(), server.seen().len()), (5, 0));
 }

@@ -34,10 +34,7 @@ async fn crowded(count: usize, ms: u64) -> Server {
 async fn sixteen_requests_run_at_a_time_for_all_calls_together() {
     // Long enough for one too many to arrive.
     let server = crowded(16, 20).await;
-    let (engine, counted) = engine_with(Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    });
+    let (engine, counted) = engine_with(at(&server.url));
     let refs = server_refs(&names(40));
     let (left, right, balancer) = tokio::join!(engine.get(&refs), engine.get(&refs), engine.load_balancer("lb"));
     assert!(left.iter().chain(&right).all(Result::is_ok) && balancer.is_ok());
@@ -48,11 +45,7 @@ async fn sixteen_requests_run_at_a_time_for_all_calls_together() {
 #[tokio::test]
 async fn the_number_of_requests_is_a_setting() {
     let server = crowded(3, 5).await;
-    let settings = Settings {
-        url: server.url.clone(),
-        max_concurrent_requests: 3,
-        ..Settings::default()
-    };
+    let settings = at_with(&server.url, |it| it.max_concurrent_requests = 3);
     engine_with(settings).0.get(&server_refs(&names(20))).await;
     assert_eq!(server.requests().most(), 3);
 }
@@ -93,7 +86,7 @@ async fn taggings_never_overlap_while_creations_do() {
     );
     let engine = engine(&server.url);
     let specs: Vec<Spec> = (0..6).map(|n| backend(&format!("b{n}"))).collect();
-    let tags = [TAG.to_owned()];
+    let tags = tags();
     let (left, right) = tokio::join!(engine.create(&specs, &tags), engine.create(&specs, &tags));
     assert!(left.iter().chain(&right).all(Result::is_ok), "{left:?} {right:?}");
     assert_eq!(server.taggings().most(), 1);
@@ -111,11 +104,7 @@ async fn after_a_rate_limit_nothing_more_of_the_list_is_sent() {
             (name, _) => Reply::json(200, server_json(name)).after_ms(3_000),
         })
         .await;
-        let settings = Settings {
-            url: server.url.clone(),
-            max_concurrent_requests: 5,
-            ..Settings::default()
-        };
+        let settings = at_with(&server.url, |it| it.max_concurrent_requests = 5);
         let (engine, _) = engine_with(settings);
         let answers = engine.get(&server_refs(&names(30))).await;
         assert_eq!(server.seen().len(), 5);
@@ -147,11 +136,7 @@ async fn after_the_limit_the_next_call_is_sent_but_not_the_rest_of_the_list() {
         }
     })
     .await;
-    let settings = Settings {
-        url: server.url.clone(),
-        max_concurrent_requests: 1,
-        ..Settings::default()
-    };
+    let settings = at_with(&server.url, |it| it.max_concurrent_requests = 1);
     let (engine, _) = engine_with(settings);
     let call = engine.call();
     assert_eq!(call.read(Kind::Server, "s1").await, Err(Error::RateLimited(Some(3000))));
@@ -206,10 +191,7 @@ async fn a_limit_is_seen_between_the_tries_of_a_request() {
 #[tokio::test]
 async fn a_caller_that_stops_waiting_leaves_nothing_running() {
     let server = Server::start(|_| Reply::status(404).after_ms(600_000)).await;
-    let (engine, counted) = engine_with(Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    });
+    let (engine, counted) = engine_with(at(&server.url));
     let refs = server_refs(&names(20));
     assert!(
         tokio::time::timeout(Duration::from_millis(300), engine.get(&refs))

@@ -58,11 +58,7 @@ async fn all_three_shapes_of_pages_are_read_to_the_last() {
     for (shape, count, expected) in cases {
         let names: Vec<String> = (0..count).map(|n| format!("s{n}")).collect();
         let server = paged(names.iter().map(|name| entry(name, SERVER)).collect(), shape).await;
-        let settings = Settings {
-            url: server.url.clone(),
-            page_size: 2,
-            ..Settings::default()
-        };
+        let settings = at_with(&server.url, |it| it.page_size = 2);
         let objects = engine_with(settings).0.list_tagged(TAG).await.unwrap();
         assert_eq!(identifiers(&objects), names);
         let lists: Vec<_> = server
@@ -98,11 +94,7 @@ async fn an_error_on_any_page_is_an_error_of_the_list() {
             (path, None) => Reply::json(200, server_json(path.rsplit('/').next().unwrap())),
         })
         .await;
-        let settings = Settings {
-            url: server.url.clone(),
-            page_size: 1,
-            ..Settings::default()
-        };
+        let settings = at_with(&server.url, |it| it.page_size = 1);
         assert_eq!(
             engine_with(settings).0.list_tagged(TAG).await,
             expected,
@@ -179,11 +171,7 @@ async fn any_other_error_of_a_get_is_an_error_of_the_list() {
 #[tokio::test]
 async fn a_server_without_a_last_page_is_given_up() {
     let server = Server::start(|_| Reply::json(200, json!([entry("s1", SERVER)]))).await;
-    let settings = Settings {
-        url: server.url.clone(),
-        page_size: 1,
-        ..Settings::default()
-    };
+    let settings = at_with(&server.url, |it| it.page_size = 1);
     let mut engine = engine_with(settings).0;
     let pages_max = &mut Arc::get_mut(&mut engine.engine).unwrap().pages_max;
     assert_eq!(std::mem::replace(pages_max, 20), 10_000);

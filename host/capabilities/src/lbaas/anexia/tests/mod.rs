@@ -15,6 +15,7 @@ mod simulated;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ use trueup_base::fence::{Fence, Moment};
 
 use super::http::Pauses;
 use super::{Anexia, RequestMetrics, Settings, token};
-use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
+use crate::lbaas::testing::{self, bind, refs, server as server_of};
+use crate::lbaas::{Api as _, Error, Kind, Object, ObjectRef, Spec};
 
 const TOKEN: &str = "t0p-secret-token";
 pub(super) const TAG: &str = "anxccm-svc-uid=u-1";
@@ -66,24 +68,53 @@ const QUICK: Pauses = Pauses {
     tagging: Duration::from_millis(10),
 };
 
-fn engine(url: &str) -> Anexia {
-    engine_with(Settings {
+/// The settings for an Engine at this URL.
+fn at(url: &str) -> Settings {
+    Settings {
         url: url.to_owned(),
         ..Settings::default()
-    })
-    .0
+    }
+}
+
+/// [`at`] with other values than the defaults.
+fn at_with(url: &str, change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = at(url);
+    change(&mut settings);
+    settings
+}
+
+fn engine(url: &str) -> Anexia {
+    engine_with(at(url)).0
 }
 
 fn engine_with(settings: Settings) -> (Anexia, Arc<Counted>) {
-    engine_behind(settings, Fence::open(), &Matcher::builder().build())
+    fenced(settings, &Fence::open())
 }
 
-fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia, Arc<Counted>) {
+fn fenced(settings: Settings, fence: &Fence) -> (Anexia, Arc<Counted>) {
+    built(settings, fence, None, &Matcher::builder().build())
+}
+
+/// With a folder for its intents, an engine's pending creations survive it.
+fn built(settings: Settings, fence: &Fence, intents: Option<&Path>, proxies: &Matcher) -> (Anexia, Arc<Counted>) {
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
     let token = token::new(TOKEN, "the test").unwrap();
-    let engine = Anexia::build(settings, token, metrics, fence, None, QUICK, proxies).unwrap();
+    let engine = Anexia::build(settings, token, metrics, fence.clone(), intents, QUICK, proxies).unwrap();
     (engine, counted)
+}
+
+fn tags() -> Vec<String> {
+    vec![TAG.to_owned()]
+}
+
+async fn create(engine: &Anexia, spec: Spec) -> Result<Object, Error> {
+    engine.create(&[spec], &tags()).await.remove(0)
+}
+
+/// The identifier of what is created, or adopted in its place.
+async fn created(engine: &Anexia, spec: Spec) -> String {
+    create(engine, spec).await.unwrap().identifier
 }
 
 /// A fence and the hand of its clock, in seconds. It is open for a minute by that clock, which does not run.
@@ -114,51 +145,12 @@ async fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-fn refs(kind: Kind, identifiers: &[&str]) -> Vec<ObjectRef> {
-    identifiers
-        .iter()
-        .map(|&identifier| ObjectRef {
-            kind,
-            identifier: identifier.to_owned(),
-        })
-        .collect()
-}
-
 pub(super) fn backend(name: &str) -> Spec {
-    Spec::Backend(Backend {
-        name: name.to_owned(),
-        load_balancer: "lb".to_owned(),
-        mode: Mode::Tcp,
-        health_check: "\"adv_check\": \"tcp-check\"".to_owned(),
-    })
+    testing::backend(name, "lb")
 }
 
 fn frontend(name: &str, default_backend: &str) -> Spec {
-    Spec::Frontend(Frontend {
-        name: name.to_owned(),
-        load_balancer: "lb".to_owned(),
-        mode: Mode::Tcp,
-        default_backend: default_backend.to_owned(),
-    })
-}
-
-fn bind(name: &str, frontend: &str, address: &str) -> Spec {
-    Spec::Bind(Bind {
-        name: name.to_owned(),
-        frontend: frontend.to_owned(),
-        address: address.to_owned(),
-        port: 443,
-    })
-}
-
-fn server_of(name: &str, backend: &str) -> Spec {
-    Spec::Server(ServerSpec {
-        name: name.to_owned(),
-        backend: backend.to_owned(),
-        ip: "10.0.0.1".to_owned(),
-        port: 30443,
-        check: "enabled".to_owned(),
-    })
+    testing::frontend(name, "lb", default_backend)
 }
 
 /// The Engine's answer for a server.

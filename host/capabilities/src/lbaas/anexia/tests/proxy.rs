@@ -18,12 +18,8 @@ fn with_user(proxy: &Server) -> String {
 }
 
 async fn get_one(url: &str, proxies: &Matcher) -> bool {
-    let settings = Settings {
-        url: url.to_owned(),
-        allow_http: true,
-        ..Settings::default()
-    };
-    let (engine, _) = engine_behind(settings, Fence::open(), proxies);
+    let settings = at_with(url, |it| it.allow_http = true);
+    let (engine, _) = built(settings, &Fence::open(), None, proxies);
     engine.get(&refs(Kind::Server, &["s1"])).await.remove(0).is_ok()
 }
 
@@ -31,12 +27,8 @@ async fn get_one(url: &str, proxies: &Matcher) -> bool {
 async fn a_proxy_is_asked_by_full_url_and_keeps_its_connection() {
     let proxy = proxy().await;
     let proxies = Matcher::builder().http(with_user(&proxy)).build();
-    let settings = Settings {
-        url: ELSEWHERE.to_owned(),
-        allow_http: true,
-        ..Settings::default()
-    };
-    let (engine, _) = engine_behind(settings, Fence::open(), &proxies);
+    let settings = at_with(ELSEWHERE, |it| it.allow_http = true);
+    let (engine, _) = built(settings, &Fence::open(), None, &proxies);
     for _ in 0..3 {
         assert!(engine.get(&refs(Kind::Server, &["s1"])).await.remove(0).is_ok());
     }
@@ -73,11 +65,7 @@ async fn an_engine_on_this_machine_and_one_that_is_named_are_reached_without_it(
 async fn the_environment_names_the_proxy() {
     const CHILD: &str = "TRUEUP_TEST_BEHIND_PROXY";
     if std::env::var_os(CHILD).is_some() {
-        let settings = Settings {
-            url: ELSEWHERE.to_owned(),
-            allow_http: true,
-            ..Settings::default()
-        };
+        let settings = at_with(ELSEWHERE, |it| it.allow_http = true);
         let token = token::new(TOKEN, "the test").unwrap();
         let engine = Anexia::new(settings, token, Arc::new(Counted::default()), Fence::open(), None).unwrap();
         assert!(engine.get(&refs(Kind::Server, &["s1"])).await.remove(0).is_ok());

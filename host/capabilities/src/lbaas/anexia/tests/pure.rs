@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 
 use super::*;
-use crate::lbaas::State;
+use crate::lbaas::{Backend, Bind, State};
 use crate::lbaas::anexia::created::CreatedParents;
 use crate::lbaas::anexia::{SettingsError, TokenAt, wire};
 
@@ -225,10 +225,7 @@ fn settings_that_cannot_work_are_refused() {
         .err()
         .map(|error: SettingsError| error.to_string())
     };
-    let url = |url: &str| Settings {
-        url: url.to_owned(),
-        ..Settings::default()
-    };
+    let url = |url: &str| at(url);
     assert_eq!(refusal(url("http://localhost:1")), None);
     assert_eq!(refusal(url("engine")).unwrap(), "url: relative URL without a base");
     assert_eq!(

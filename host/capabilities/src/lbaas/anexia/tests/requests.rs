@@ -195,11 +195,7 @@ async fn what_a_repeated_destruction_does_not_find_is_destroyed() {
 #[tokio::test]
 async fn a_timeout_is_unavailable_and_not_tried_again() {
     let server = sequence(vec![Reply::status(200).after_ms(600_000)]).await;
-    let settings = Settings {
-        url: server.url.clone(),
-        request_timeout_ms: 50,
-        ..Settings::default()
-    };
+    let settings = at_with(&server.url, |it| it.request_timeout_ms = 50);
     let (engine, counted) = engine_with(settings);
     assert_eq!(
         get_one(&engine).await,
@@ -214,10 +210,7 @@ async fn without_a_server_three_connections_are_tried() {
     let unused = tokio::net::TcpSocket::new_v4().unwrap();
     unused.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", unused.local_addr().unwrap());
-    let (engine, counted) = engine_with(Settings {
-        url,
-        ..Settings::default()
-    });
+    let (engine, counted) = engine_with(at(&url));
     let Err(Error::Unavailable(text)) = get_one(&engine).await else {
         panic!("there is no server")
     };
@@ -228,11 +221,7 @@ async fn without_a_server_three_connections_are_tried() {
     assert!(text.contains("refused"), "{text}");
     assert_eq!(counted.lines(), ["/api/LBaaS/v1/server.json GET connection: 3"]);
     // A creation that was never sent is neither searched nor repeated; its parent's list comes first.
-    let (engine, counted) = engine_with(Settings {
-        url: engine.engine.base.clone(),
-        adopt_orphans: false,
-        ..Settings::default()
-    });
+    let (engine, counted) = engine_with(at_with(&engine.engine.base, |it| it.adopt_orphans = false));
     assert!(matches!(
         engine.create(&[backend("b")], &[]).await.remove(0),
         Err(Error::Unavailable(_))
@@ -342,10 +331,7 @@ async fn metrics_name_paths_without_identifiers() {
         _ => Reply::status(404),
     })
     .await;
-    let (engine, counted) = engine_with(Settings {
-        url: server.url.clone(),
-        ..Settings::default()
-    });
+    let (engine, counted) = engine_with(at(&server.url));
     engine.get(&refs(Kind::Server, &["s1", "s2", "s3"])).await;
     engine.load_balancer("lb").await.unwrap_err();
     engine.list_tagged("some tag").await.unwrap_err();
@@ -375,17 +361,13 @@ async fn the_token_gets_out_nowhere() {
         _ => Reply::json(400, echo.clone()),
     })
     .await;
-    let (engine, _) = engine_with(Settings {
-        url: server.url.clone(),
-        adopt_orphans: false,
-        ..Settings::default()
-    });
+    let (engine, _) = engine_with(at_with(&server.url, |it| it.adopt_orphans = false));
     let answers = [
         format!(
             "{:?}",
             engine.get(&refs(Kind::Backend, &["odd", "gone", "other"])).await
         ),
-        format!("{:?}", engine.create(&[backend("b")], &[TAG.to_owned()]).await),
+        format!("{:?}", engine.create(&[backend("b")], &tags()).await),
         format!("{:?}", engine.list_tagged("t").await),
         format!("{:?}", engine.engine.token),
         log.lines().join("\n"),

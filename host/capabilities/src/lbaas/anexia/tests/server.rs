@@ -1,24 +1,28 @@
 //! An HTTP/1.1 server with scripted answers, including connections that break.
-//!
-//! Written on the bare socket: a real server library would never close a connection without an answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use axum::serve::ListenerExt as _;
+use futures_util::stream::{self, StreamExt as _};
+use http::header::{CONTENT_LENGTH, HeaderMap};
+use http::{Method, StatusCode};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    pub(crate) method: String,
+    pub(crate) method: Method,
     /// Path and query, still encoded.
     pub(crate) target: String,
-    /// Names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
+    headers: HeaderMap,
     pub(crate) body: String,
 }
 
@@ -28,24 +32,14 @@ impl Seen {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(it, _)| it == name)
-            .map(|(_, value)| value.as_str())
+        Some(self.headers.get(name)?.to_str().unwrap())
     }
 
     /// A query parameter, decoded once.
     pub(crate) fn query(&self, name: &str) -> Option<String> {
         let query = self.target.split_once('?')?.1;
-        let value = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix(&format!("{name}=")))?;
-        Some(
-            percent_encoding::percent_decode_str(value)
-                .decode_utf8()
-                .unwrap()
-                .into_owned(),
-        )
+        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+        pairs.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
     }
 
     /// Method and path.
@@ -58,7 +52,7 @@ impl Seen {
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     status: u16,
-    headers: Vec<(String, String)>,
+    headers: HeaderMap,
     body: String,
     /// Held back until this many requests are in flight.
     company: usize,
@@ -84,7 +78,7 @@ impl Reply {
     pub(crate) fn text(status: u16, body: &str) -> Self {
         Self {
             status,
-            headers: Vec::new(),
+            headers: HeaderMap::new(),
             body: body.to_owned(),
             company: 0,
             after: Duration::ZERO,
@@ -110,8 +104,8 @@ impl Reply {
         }
     }
 
-    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.insert(name, value.parse().unwrap());
         self
     }
 
@@ -125,6 +119,25 @@ impl Reply {
             after: Duration::from_millis(ms),
             ..self
         }
+    }
+
+    fn into_response(mut self) -> Response {
+        // The connection breaks where its body fails: before the head is sent, or after what the pause lets through.
+        let broken = || Err::<String, _>(std::io::Error::other("broken"));
+        let bytes = self.body.len();
+        let body = match self.ending {
+            Ending::Whole => Body::from(self.body),
+            Ending::Cut => {
+                self.headers.insert(CONTENT_LENGTH, (bytes + 10).into());
+                let pause = stream::once(tokio::task::yield_now()).map(move |()| broken());
+                Body::from_stream(stream::iter([Ok(self.body)]).chain(pause))
+            }
+            Ending::Closed => Body::from_stream(stream::iter([broken()])),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap();
+        *response.headers_mut() = self.headers;
+        response
     }
 }
 
@@ -172,12 +185,10 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let record = Arc::new(Record::default());
         let (script, shared): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&record));
-        let accepting = tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                shared.connections.fetch_add(1, SeqCst);
-                tokio::spawn(serve(socket, Arc::clone(&script), Arc::clone(&shared)));
-            }
-        });
+        let router = Router::new().fallback(move |request| answer(request, Arc::clone(&script), Arc::clone(&shared)));
+        let counted = Arc::clone(&record);
+        let listener = listener.tap_io(move |_| _ = counted.connections.fetch_add(1, SeqCst));
+        let accepting = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, record, accepting }
     }
 
@@ -211,70 +222,29 @@ impl Drop for Server {
     }
 }
 
-async fn serve(socket: TcpStream, script: Arc<Script>, record: Arc<Record>) {
-    let (reader, mut writer) = socket.into_split();
-    let mut reader = BufReader::new(reader);
-    while let Some(seen) = receive(&mut reader).await {
-        let is_tagging = seen.target.contains("/tags/");
-        record.seen.lock().unwrap().push(seen.clone());
-        record.requests.enter();
-        if is_tagging {
-            record.taggings.enter();
-        }
-        let reply = script(&seen);
-        while record.requests.most() < reply.company {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        tokio::time::sleep(reply.after).await;
-        record.requests.leave();
-        if is_tagging {
-            record.taggings.leave();
-        }
-        if reply.ending == Ending::Closed {
-            return;
-        }
-        let missing = if reply.ending == Ending::Cut { 10 } else { 0 };
-        let mut answer = format!(
-            "HTTP/1.1 {} Reason\r\ncontent-length: {}\r\n",
-            reply.status,
-            reply.body.len() + missing
-        );
-        for (name, value) in &reply.headers {
-            answer.push_str(&format!("{name}: {value}\r\n"));
-        }
-        answer.push_str(&format!("\r\n{}", reply.body));
-        if writer.write_all(answer.as_bytes()).await.is_err() || reply.ending == Ending::Cut {
-            return;
-        }
+async fn answer(request: Request, script: Arc<Script>, record: Arc<Record>) -> Response {
+    let (head, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let seen = Seen {
+        method: head.method,
+        target: head.uri.to_string(),
+        headers: head.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    };
+    let is_tagging = seen.target.contains("/tags/");
+    record.seen.lock().unwrap().push(seen.clone());
+    record.requests.enter();
+    if is_tagging {
+        record.taggings.enter();
     }
-}
-
-async fn receive(reader: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> Option<Seen> {
-    let mut first = String::new();
-    if reader.read_line(&mut first).await.ok()? == 0 {
-        return None;
+    let reply = script(&seen);
+    while record.requests.most() < reply.company {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let mut words = first.split_whitespace();
-    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).await.ok()?;
-        let Some((name, value)) = line.trim().split_once(':') else {
-            break;
-        };
-        headers.push((name.to_lowercase(), value.trim().to_owned()));
+    tokio::time::sleep(reply.after).await;
+    record.requests.leave();
+    if is_tagging {
+        record.taggings.leave();
     }
-    let length = headers
-        .iter()
-        .find(|(name, _)| name == "content-length")
-        .map_or(0, |(_, it)| it.parse().unwrap());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).await.ok()?;
-    Some(Seen {
-        method,
-        target,
-        headers,
-        body: String::from_utf8(body).unwrap(),
-    })
+    reply.into_response()
 }

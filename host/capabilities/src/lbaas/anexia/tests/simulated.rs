@@ -9,7 +9,6 @@ use crate::lbaas::{Api as _, Object, State};
 const BEFORE: &str = "before";
 const AFTER: &str = "after";
 
-/// Small pages, so that lists have several.
 async fn start(config: ServerConfig) -> (Server, Anexia) {
     let config = ServerConfig {
         token: TOKEN.into(),
@@ -17,17 +16,14 @@ async fn start(config: ServerConfig) -> (Server, Anexia) {
         ..config
     };
     let sim = start_server(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
-    let url = format!("http://{}", sim.local_addr());
-    let (engine, _) = engine_with(Settings {
-        url,
-        page_size: 3,
-        ..Settings::default()
-    });
+    let engine = engine_of(&sim);
     (sim, engine)
 }
 
-fn tags() -> [String; 1] {
-    [TAG.to_owned()]
+/// With small pages, so that lists have several.
+fn engine_of(sim: &Server) -> Anexia {
+    let url = format!("http://{}", sim.local_addr());
+    engine_with(at_with(&url, |it| it.page_size = 3)).0
 }
 
 fn fault(method: &str, path: &str, times: u32, effect: Value) -> Fault {
@@ -237,12 +233,7 @@ async fn a_host_that_comes_back_adopts_what_its_predecessor_left() {
         .await
         .unwrap();
     assert_eq!(orphans.len(), 3);
-    let url = format!("http://{}", sim.local_addr());
-    let (successor, _) = engine_with(Settings {
-        url,
-        page_size: 3,
-        ..Settings::default()
-    });
+    let successor = engine_of(&sim);
     let created = build(&successor).await;
     assert_true(&successor, &created).await;
     assert!(

@@ -7,7 +7,7 @@ use crate::neg::Error;
 
 #[tokio::test]
 async fn a_neg_is_made_once_and_then_compared() {
-    let world = World::new(ServerConfig::default()).await;
+    let world = World::new(json!({})).await;
     assert_eq!(world.api().ensure(&web(), "s1", id(1)).await, Ok(true));
     assert_eq!(world.api().ensure(&web(), "s1", id(2)).await, Ok(false));
     let other = "NEG web in z-a has subnet s1, not s2".to_owned();
@@ -22,11 +22,7 @@ async fn a_neg_is_made_once_and_then_compared() {
 
 #[tokio::test]
 async fn a_neg_that_takes_a_while_is_waited_for_as_long_as_may_be() {
-    let config = ServerConfig {
-        operation_ms: 50,
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
+    let world = World::new(json!({"operation_ms": 50})).await;
     assert_eq!(world.api().ensure(&web(), "s1", id(1)).await, Ok(true));
     world
         .admin("PATCH", "/settings", json!({"operation_ms": 600_000}))
@@ -35,8 +31,7 @@ async fn a_neg_that_takes_a_while_is_waited_for_as_long_as_may_be() {
         ensure_timeout_ms: 30,
         ..settings(&world.server)
     };
-    let store = Arc::new(Operations::in_memory().unwrap());
-    let (compute, _ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
+    let (compute, _ends) = backend_with(short);
     let other = NegRef {
         name: "other".to_owned(),
         ..web()
@@ -50,7 +45,7 @@ async fn a_neg_that_takes_a_while_is_waited_for_as_long_as_may_be() {
 
 #[tokio::test]
 async fn a_neg_that_somebody_else_makes_meanwhile_is_theirs() {
-    let world = World::new(ServerConfig::default()).await;
+    let world = World::new(json!({})).await;
     let get = "*/networkEndpointGroups/web";
     world.given(&[]).await;
     world
@@ -66,7 +61,7 @@ async fn a_neg_that_somebody_else_makes_meanwhile_is_theirs() {
 
 #[tokio::test]
 async fn an_insertion_that_fails_is_told() {
-    let world = World::new(ServerConfig::default()).await;
+    let world = World::new(json!({})).await;
     world
         .fault(json!({"fail_operations": 1, "code": "C", "message": "m"}))
         .await;
@@ -76,11 +71,7 @@ async fn an_insertion_that_fails_is_told() {
 
 #[tokio::test]
 async fn lists_hold_all_pages_canonical_and_in_the_guests_order() {
-    let config = ServerConfig {
-        ipv6_long: true,
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
+    let world = World::new(json!({"ipv6_long": true})).await;
     // Descending: the server's order is that of arrival.
     let mut endpoints: Vec<_> = (0..1_200).rev().map(endpoint).collect();
     let dual = Endpoint {
@@ -102,7 +93,7 @@ async fn lists_hold_all_pages_canonical_and_in_the_guests_order() {
 
 #[tokio::test]
 async fn a_page_token_that_fails_starts_the_list_over_once() {
-    let world = World::new(ServerConfig::default()).await;
+    let world = World::new(json!({})).await;
     world.given(&(0..600).map(endpoint).collect::<Vec<_>>()).await;
     let refused = |times| json!({"path": "*listNetworkEndpoints?*pageToken=*", "status": 400, "times": times});
     world.fault(refused(1)).await;
@@ -222,7 +213,7 @@ async fn changes_of_one_neg_arrive_in_the_order_in_which_they_were_asked_for() {
 
 #[tokio::test]
 async fn a_port_that_is_no_number_is_refused_without_a_request() {
-    let world = World::new(ServerConfig::default()).await;
+    let world = World::new(json!({})).await;
     let bad = Endpoint {
         port: "http".to_owned(),
         ..endpoint(1)
@@ -238,12 +229,7 @@ async fn a_port_that_is_no_number_is_refused_without_a_request() {
 #[tokio::test]
 async fn a_host_that_may_not_act_asks_for_nothing() {
     let fence = Fence::closed();
-    let world = World::with(
-        ServerConfig::default(),
-        Arc::new(Operations::in_memory().unwrap()),
-        fence.clone(),
-    )
-    .await;
+    let world = World::with(json!({}), in_memory(), fence.clone()).await;
     let not_sent = |error| matches!(error, Error::Unavailable(text) if text.contains("does not hold the lease"));
     assert!(not_sent(world.api().ensure(&web(), "s1", id(1)).await.unwrap_err()));
     assert!(not_sent(

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 use trueup_sims::Server;
-use trueup_sims::compute::{ServerConfig, start as start_server};
+use trueup_sims::compute::start as start_server;
 use uuid::Uuid;
 
 use super::{Compute, Credentials, Ended, Operations, Settings};
@@ -30,11 +30,12 @@ struct World {
 }
 
 impl World {
-    async fn new(config: ServerConfig) -> Self {
-        Self::with(config, Arc::new(Operations::in_memory().unwrap()), Fence::open()).await
+    async fn new(config: Value) -> Self {
+        Self::with(config, in_memory(), Fence::open()).await
     }
 
-    async fn with(config: ServerConfig, store: Arc<Operations>, fence: Fence) -> Self {
+    async fn with(config: Value, store: Arc<Operations>, fence: Fence) -> Self {
+        let config = serde_json::from_value(config).unwrap();
         let server = start_server(config, LOCAL.parse().unwrap()).await.unwrap();
         let (compute, ends) = backend(&server, store, fence);
         Self { server, compute, ends }
@@ -60,7 +61,7 @@ impl World {
 
     /// With these settings of the server, and a NEG without endpoints.
     async fn with_neg(config: Value) -> Self {
-        let world = Self::new(serde_json::from_value(config).unwrap()).await;
+        let world = Self::new(config).await;
         world.given(&[]).await;
         world
     }
@@ -99,14 +100,19 @@ impl World {
     }
 }
 
+fn in_memory() -> Arc<Operations> {
+    Arc::new(Operations::in_memory().unwrap())
+}
+
 fn backend(server: &Server, store: Arc<Operations>, fence: Fence) -> (Compute, mpsc::Receiver<Ended>) {
-    Compute::new(
-        settings(server),
-        Credentials::fixed("secret-token").unwrap(),
-        store,
-        fence,
-    )
-    .unwrap()
+    let token = Credentials::fixed("secret-token").unwrap();
+    Compute::new(settings(server), token, store, fence).unwrap()
+}
+
+/// A backend that has started no operation.
+fn backend_with(settings: Settings) -> (Compute, mpsc::Receiver<Ended>) {
+    let token = Credentials::fixed("t").unwrap();
+    Compute::new(settings, token, in_memory(), Fence::open()).unwrap()
 }
 
 fn settings(server: &Server) -> Settings {

@@ -16,14 +16,9 @@ use crate::neg::Error;
 
 /// A server that accepts only one token, and a backend with these credentials.
 async fn ask(token: &str, credentials: Credentials) -> Result<Vec<Endpoint>, Error> {
-    let config = ServerConfig {
-        token: Some(token.into()),
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
+    let world = World::new(json!({"token": token})).await;
     world.given(&[]).await;
-    let store = Arc::new(Operations::in_memory().unwrap());
-    let (compute, _ends) = Compute::new(settings(&world.server), credentials, store, Fence::open()).unwrap();
+    let (compute, _ends) = Compute::new(settings(&world.server), credentials, in_memory(), Fence::open()).unwrap();
     compute.of("i").list_endpoints(&web()).await
 }
 
@@ -117,14 +112,9 @@ async fn a_service_accounts_key_gives_a_token_that_is_kept_until_refused() {
     let credentials = Credentials::credentials_file(&key_file(folder.path(), &token_uri)).unwrap();
 
     // The first token is refused; the second is fetched and kept.
-    let config = ServerConfig {
-        token: Some("token-2".into()),
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
+    let world = World::new(json!({"token": "token-2"})).await;
     world.given(&[]).await;
-    let store = Arc::new(Operations::in_memory().unwrap());
-    let (compute, _ends) = Compute::new(settings(&world.server), credentials, store, Fence::open()).unwrap();
+    let (compute, _ends) = Compute::new(settings(&world.server), credentials, in_memory(), Fence::open()).unwrap();
     for _ in 0..3 {
         assert_eq!(compute.of("i").list_endpoints(&web()).await, Ok(vec![]));
     }

@@ -72,8 +72,7 @@ async fn an_operation_that_takes_too_long_has_failed() {
         operation_timeout_ms: 50,
         ..settings(&world.server)
     };
-    let store = Arc::new(Operations::in_memory().unwrap());
-    let (compute, mut ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
+    let (compute, mut ends) = backend_with(short);
     compute
         .of("i")
         .change(true, &web(), &[endpoint(1)], id(1))
@@ -129,11 +128,7 @@ async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("neg/operations.redb");
     let open = || Arc::new(Operations::open(&path).unwrap());
-    let config = ServerConfig {
-        operation_ms: 200,
-        wait_ms: 1,
-        ..ServerConfig::default()
-    };
+    let config = json!({"operation_ms": 200, "wait_ms": 1});
     let world = World::with(config, open(), Fence::open()).await;
     world.given(&[]).await;
     let operation = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
@@ -166,12 +161,9 @@ async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
 
 #[tokio::test]
 async fn looks_go_on_where_this_host_may_not_act_any_more() {
-    let config = ServerConfig {
-        operation_ms: 100,
-        ..ServerConfig::default()
-    };
+    let config = json!({"operation_ms": 100});
     let fence = Fence::open();
-    let mut world = World::with(config, Arc::new(Operations::in_memory().unwrap()), fence.clone()).await;
+    let mut world = World::with(config, in_memory(), fence.clone()).await;
     world.given(&[]).await;
     let operation = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     fence.close();

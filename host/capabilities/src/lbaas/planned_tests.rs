@@ -1,10 +1,12 @@
 //! A plan reads the real Engine once and never writes to it.
+
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::async_trait;
-use trueup_capabilities::lbaas::planned::{Planned, Reads};
-use trueup_capabilities::lbaas::{Api, Backend, Error, Kind, Mode, Object, ObjectRef, Spec, State};
+
+use super::*;
+use crate::lbaas::{Kind, testing};
 
 /// Holds the backends `b-1` to `b-3`: the first two tagged `one`, the last two tagged `two`. A write ends the test.
 #[derive(Default)]
@@ -26,17 +28,10 @@ impl ReadOnly {
 }
 
 fn object(n: u32) -> Object {
-    let (name, load_balancer) = (format!("backend {n}"), "lb-1".to_owned());
-    let spec = Spec::Backend(Backend {
-        name,
-        load_balancer,
-        mode: Mode::Tcp,
-        health_check: String::new(),
-    });
     Object {
         identifier: format!("b-{n}"),
         state: State::Failed,
-        spec,
+        spec: testing::backend(&format!("backend {n}"), "lb-1"),
     }
 }
 
@@ -49,10 +44,7 @@ fn unsettled() -> Object {
 }
 
 fn reference(n: u32) -> ObjectRef {
-    ObjectRef {
-        kind: Kind::Backend,
-        identifier: format!("b-{n}"),
-    }
+    ObjectRef::new(Kind::Backend, &format!("b-{n}"))
 }
 
 #[async_trait]
@@ -162,11 +154,7 @@ async fn writes_go_to_the_simulation_alone_and_are_seen_there() {
     let created = created[0].as_ref().unwrap();
     assert_eq!(created.state, State::Ok, "settled at once");
     assert_eq!(listed(&planned, "one").await, ["b-1", created.identifier.as_str()]);
-    let again = ObjectRef {
-        kind: Kind::Backend,
-        identifier: created.identifier.clone(),
-    };
-    assert_eq!(planned.get(&[again]).await, [Ok(created.clone())]);
+    assert_eq!(planned.get(&[created.reference()]).await, [Ok(created.clone())]);
     assert_eq!(planned.get(&[reference(2)]).await, [Err(Error::NotFound)]);
     assert_eq!(
         real.asked(),

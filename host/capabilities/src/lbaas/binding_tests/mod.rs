@@ -5,33 +5,23 @@ mod quotas;
 use std::sync::Arc;
 
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::bindings::host::clock::Host as _;
-use trueup_capabilities::bindings::host::log::{Host as _, Level};
-use trueup_capabilities::bindings::host::metrics::Host as _;
-use trueup_capabilities::bindings::lbaas::api::Host as _;
-use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
-use trueup_capabilities::lbaas::{Api, Error, Object, State};
-use trueup_capabilities::log::KeptLog;
-use trueup_capabilities::meter::Limits;
-use trueup_capabilities::metrics::Registry;
-use trueup_capabilities::{Backends, Host, Identity, Stop};
 use trueup_journal::{Entry, Event, FORMAT, Header, Segment, Tape, TapeError};
 
-use engine::{Engine, backend, bind, engine, frontend, refs, server};
+use crate::bindings::host::clock::Host as _;
+use crate::bindings::host::log::{Host as _, Level};
+use crate::bindings::host::metrics::Host as _;
+use crate::bindings::lbaas::api::Host as _;
+use crate::grants::{EVERYTHING, Grants};
+use crate::lbaas::testing::{backend, bind, frontend, server};
+use crate::lbaas::{Api, Error, Object, State};
+use crate::log::KeptLog;
+use crate::meter::Limits;
+use crate::metrics::Registry;
+use crate::{Backends, Host, Identity, Stop, testing};
+use engine::{Engine, engine, refs};
 
 fn grants(read: &[&str], write: &[&str]) -> Grants {
-    let scopes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Grants::new(
-        [(
-            "lbaas".to_owned(),
-            Grant {
-                read: scopes(read),
-                write: scopes(write),
-                ..Grant::default()
-            },
-        )]
-        .into(),
-    )
+    testing::grants("lbaas", read, write)
 }
 
 fn guest() -> Identity {
@@ -166,8 +156,8 @@ async fn writes_are_granted_by_the_load_balancer_at_the_end_of_the_parents() {
         backend("b-new", "lb-1"),
         backend("b-other", "lb-2"),
         frontend("f-other", "lb-2", "b2"),
-        bind("n-new", "f1"),
-        bind("n-other", "f2"),
+        bind("n-new", "f1", "192.0.2.1"),
+        bind("n-other", "f2", "192.0.2.1"),
         server("s-new", "b1"),
         server("s-other", "b2"),
         server("s-lost", "b9"),
@@ -351,7 +341,7 @@ async fn an_answer_above_its_size_never_reaches_the_guest() {
         .list_tagged("t".into())
         .await
         .unwrap();
-    let bytes = trueup_capabilities::size::AnswerSize::bytes(&whole) as u64;
+    let bytes = crate::size::AnswerSize::bytes(&whole) as u64;
     let within = Limits {
         answer_bytes: bytes,
         ..Limits::default()
@@ -419,13 +409,7 @@ async fn lines_above_their_limit_are_dropped_and_counted() {
 
 #[tokio::test]
 async fn without_a_backend_every_question_is_answered_so() {
-    let mut host = Host::new(
-        guest(),
-        Tape::off(),
-        Grants::everything(),
-        Backends::default(),
-        Limits::default(),
-    );
+    let mut host = testing::host("lbaas", Grants::everything(), Backends::default());
     let text = "this host has no backend for lbaas; configure `[backend.lbaas]`";
     assert_eq!(
         host.load_balancer("lb-1".into()).await.unwrap(),

@@ -5,21 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::value::RawValue;
 use trueup_base::clock::{Clock, Sleep, VirtualClock};
-use trueup_capabilities::audit::{self, Audit, Line};
-use trueup_capabilities::bindings::checkpoint::store::Host as _;
-use trueup_capabilities::bindings::cri::sandboxes::Host as _;
-use trueup_capabilities::bindings::host::timers::Host as _;
-use trueup_capabilities::bindings::lbaas::api::Host as _;
-use trueup_capabilities::checkpoint;
-use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
-use trueup_capabilities::guard::AUDITED_PER_CALL_MAX;
-use trueup_capabilities::lbaas::{Api, ObjectRef};
-use trueup_capabilities::meter::Limits;
-use trueup_capabilities::{Backends, Host, Identity};
 use trueup_journal::{Ending, Files, Journal, Options, Tape};
 
-use super::engine::{Engine, backend, engine, refs};
+use super::engine::{Engine, engine, refs};
 use super::{guest, segment, short, shorter};
+use crate::audit::{self, Audit, Line};
+use crate::bindings::checkpoint::store::Host as _;
+use crate::bindings::cri::sandboxes::Host as _;
+use crate::bindings::host::timers::Host as _;
+use crate::bindings::lbaas::api::Host as _;
+use crate::checkpoint;
+use crate::grants::{EVERYTHING, Grant, Grants};
+use crate::guard::AUDITED_PER_CALL_MAX;
+use crate::lbaas::testing::backend;
+use crate::lbaas::{Api, ObjectRef};
+use crate::meter::Limits;
+use crate::{Backends, Host, Identity};
 
 /// All of `lbaas`, `checkpoint` and `cri`, with these limits on each capability that has them.
 fn limited(calls_per_minute: Option<u32>, destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grants {

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::async_trait;
-use trueup_capabilities::faults::Faults;
-use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
-use trueup_capabilities::lbaas::{
-    Api, Backend, Bind, Error, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State,
-};
+
+use crate::faults::Faults;
+use crate::lbaas::simulated::{Resource, Simulated};
+use crate::lbaas::testing::{backend, bind, frontend, server};
+use crate::lbaas::{Api, Error, Kind, Object, ObjectRef, Spec, State};
 
 /// A simulated Engine that records requests.
 pub(crate) struct Engine {
@@ -70,55 +70,14 @@ impl Api for Engine {
     }
 }
 
-pub(crate) fn backend(name: &str, load_balancer: &str) -> Spec {
-    Spec::Backend(Backend {
-        name: name.into(),
-        load_balancer: load_balancer.into(),
-        mode: Mode::Tcp,
-        health_check: String::new(),
-    })
-}
-
-pub(crate) fn frontend(name: &str, load_balancer: &str, default_backend: &str) -> Spec {
-    let (name, load_balancer, default_backend) = (name.into(), load_balancer.into(), default_backend.into());
-    Spec::Frontend(Frontend {
-        name,
-        load_balancer,
-        mode: Mode::Tcp,
-        default_backend,
-    })
-}
-
-pub(crate) fn bind(name: &str, frontend: &str) -> Spec {
-    Spec::Bind(Bind {
-        name: name.into(),
-        frontend: frontend.into(),
-        address: "203.0.113.1".into(),
-        port: 80,
-    })
-}
-
-pub(crate) fn server(name: &str, backend: &str) -> Spec {
-    Spec::Server(Server {
-        name: name.into(),
-        backend: backend.into(),
-        ip: "10.0.0.1".into(),
-        port: 80,
-        check: "enabled".into(),
-    })
-}
-
-pub(crate) fn reference(identifier: &str) -> ObjectRef {
+fn reference(identifier: &str) -> ObjectRef {
     let kind = match identifier.as_bytes()[0] {
         b'b' => Kind::Backend,
         b'f' => Kind::Frontend,
         b'n' => Kind::Bind,
         _ => Kind::Server,
     };
-    ObjectRef {
-        kind,
-        identifier: identifier.into(),
-    }
+    ObjectRef::new(kind, identifier)
 }
 
 pub(crate) fn refs(identifiers: &[&str]) -> Vec<ObjectRef> {
@@ -135,7 +94,7 @@ pub(crate) fn engine() -> Arc<Engine> {
         let specs = [
             (b.clone(), backend(&b, &load_balancer)),
             (f.clone(), frontend(&f, &load_balancer, &b)),
-            (bi.clone(), bind(&bi, &f)),
+            (bi.clone(), bind(&bi, &f, "192.0.2.1")),
             (s.clone(), server(&s, &b)),
         ];
         for (identifier, spec) in specs {
