@@ -37,15 +37,9 @@ fn key(args: &Value) -> String {
 
 /// What a transaction changes, ordered by key.
 fn keys(args: &Value) -> String {
-    let operations = args.get("operations").and_then(Value::as_array);
-    let key = |operation: &Value| match operation {
-        Value::Object(one) => one.values().next().map(|what| match what {
-            Value::Array(pair) => pair.first().and_then(Value::as_str).unwrap_or_default().to_owned(),
-            what => what.as_str().unwrap_or_default().to_owned(),
-        }),
-        _ => None,
-    };
-    let mut keys: Vec<String> = operations.into_iter().flatten().filter_map(key).collect();
+    let operations = args.get("operations").map(Vec::<Operation>::deserialize);
+    let operations = operations.and_then(Result::ok).unwrap_or_default();
+    let mut keys: Vec<&str> = operations.iter().map(Operation::key).collect();
     keys.sort();
     keys.join(" ")
 }

@@ -56,11 +56,18 @@ fn short(answers: &[Result<Object, Error>]) -> Vec<String> {
         .collect()
 }
 
-fn shorter(answers: &[Result<(), Error>]) -> Vec<String> {
-    answers
-        .iter()
-        .map(|answer| answer.as_ref().map_or_else(error, |()| "ok".to_owned()))
+fn shorter(answers: Vec<Result<(), Error>>) -> Vec<String> {
+    let each = answers.into_iter();
+    each.map(|answer| answer.map_or_else(|denied| error(&denied), |()| "ok".to_owned()))
         .collect()
+}
+
+async fn destroy(host: &mut Host, identifiers: &[&str]) -> Vec<String> {
+    shorter(host.destroy(refs(identifiers)).await.unwrap())
+}
+
+async fn reset(host: &mut Host, identifiers: &[&str]) -> Vec<String> {
+    shorter(host.reset(refs(identifiers)).await.unwrap())
 }
 
 fn error(error: &Error) -> String {
@@ -94,11 +101,8 @@ async fn without_a_grant_nothing_reaches_the_engine() {
         short(&host.create(vec![backend("new", "lb-1")], vec![]).await.unwrap()),
         [no_write]
     );
-    assert_eq!(shorter(&host.reset(refs(&["b1"])).await.unwrap()), [no_write]);
-    assert_eq!(
-        shorter(&host.destroy(refs(&["n1", "s1"])).await.unwrap()),
-        [no_write; 2]
-    );
+    assert_eq!(reset(&mut host, &["b1"]).await, [no_write]);
+    assert_eq!(destroy(&mut host, &["n1", "s1"]).await, [no_write; 2]);
     assert_eq!(engine.asked(), [""; 0]);
     let refused = |call: &str| {
         host.backends.metrics.number(&format!(
@@ -142,7 +146,7 @@ async fn reads_are_granted_by_load_balancer() {
     );
     assert_eq!(engine.asked(), ["get n1 b1"], "owners are known from the list");
     assert_eq!(
-        shorter(&host.reset(refs(&["b1"])).await.unwrap()),
+        reset(&mut host, &["b1"]).await,
         ["no grant to write any load balancer"],
         "reading is not changing"
     );
@@ -190,14 +194,11 @@ async fn writes_are_granted_by_the_load_balancer_at_the_end_of_the_parents() {
     assert_eq!(engine.asked(), ["create s-newer"]);
 
     assert_eq!(
-        shorter(&host.destroy(refs(&["n2", "n1", "s2"])).await.unwrap()),
+        destroy(&mut host, &["n2", "n1", "s2"]).await,
         [NO_WRITE_2, "ok", NO_WRITE_2]
     );
     assert_eq!(engine.asked(), ["get n2", "get n1", "get s2", "destroy n1"]);
-    assert_eq!(
-        shorter(&host.reset(refs(&["b2", "b1"])).await.unwrap()),
-        [NO_WRITE_2, "ok"]
-    );
+    assert_eq!(reset(&mut host, &["b2", "b1"]).await, [NO_WRITE_2, "ok"]);
     assert_eq!(
         (host.meter.effects.created, host.meter.effects.destroyed),
         (4, 1),
@@ -206,10 +207,7 @@ async fn writes_are_granted_by_the_load_balancer_at_the_end_of_the_parents() {
     // A new call knows nothing of what the last one saw, which may have changed.
     engine.asked();
     host.begin_unrecorded_call();
-    assert_eq!(
-        shorter(&host.reset(refs(&["b2", "b1"])).await.unwrap()),
-        [NO_WRITE_2, "ok"]
-    );
+    assert_eq!(reset(&mut host, &["b2", "b1"]).await, [NO_WRITE_2, "ok"]);
     assert_eq!(engine.asked(), ["get b2", "get b1", "reset b1"]);
 }
 
@@ -218,10 +216,7 @@ async fn a_list_spares_the_writes_that_follow_it_a_look() {
     let engine = engine();
     let mut host = host(&engine, grants(&[EVERYTHING], &["lb-1"]), Limits::default());
     assert_eq!(host.list_tagged("t".into()).await.unwrap().unwrap().len(), 8);
-    assert_eq!(
-        shorter(&host.destroy(refs(&["n1", "s1", "s2"])).await.unwrap()),
-        ["ok", "ok", NO_WRITE_2]
-    );
+    assert_eq!(destroy(&mut host, &["n1", "s1", "s2"]).await, ["ok", "ok", NO_WRITE_2]);
     assert_eq!(engine.asked(), ["list-tagged t", "destroy n1 s1"]);
 }
 
@@ -229,7 +224,7 @@ async fn a_list_spares_the_writes_that_follow_it_a_look() {
 async fn where_everything_is_granted_no_owner_is_looked_up() {
     let engine = engine();
     let mut host = host(&engine, Grants::everything(), Limits::default());
-    assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
+    assert_eq!(destroy(&mut host, &["n1", "n2"]).await, ["ok", "ok"]);
     assert_eq!(engine.asked(), ["destroy n1 n2"]);
 }
 

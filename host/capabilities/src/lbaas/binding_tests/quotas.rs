@@ -8,7 +8,7 @@ use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_journal::{Ending, Files, Journal, Options, Tape};
 
 use super::engine::{Engine, engine, refs};
-use super::{guest, segment, short, shorter};
+use super::{destroy, guest, reset, segment, short};
 use crate::audit::{self, Audit, Line};
 use crate::bindings::checkpoint::store::Host as _;
 use crate::bindings::cri::sandboxes::Host as _;
@@ -56,6 +56,14 @@ fn instance(key: &str, grants: &Grants, backends: &Backends) -> Host {
         backends.clone(),
         Limits::default(),
     )
+}
+
+/// The only instance, with these limits, and its Engine.
+fn alone(calls_per_minute: Option<u32>, destroy_max: Option<u32>, destroy_percent: Option<u8>) -> (Arc<Engine>, Host) {
+    let engine = engine();
+    let grants = limited(calls_per_minute, destroy_max, destroy_percent);
+    let host = instance("default/a", &grants, &backends(&engine, &Arc::default()));
+    (engine, host)
 }
 
 /// A machine whose clock is set while time passes.
@@ -127,11 +135,8 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
     assert_eq!(short(&second.get(refs(&["b1", "n1"])).await.unwrap()), [TOO_OFTEN; 2]);
     let created = first.create(vec![backend("new", "lb-1")], vec![]).await.unwrap();
     assert_eq!(short(&created), [TOO_OFTEN]);
-    assert_eq!(shorter(&first.reset(refs(&["b1"])).await.unwrap()), [TOO_OFTEN]);
-    assert_eq!(
-        shorter(&first.destroy(refs(&["n1", "s1"])).await.unwrap()),
-        [TOO_OFTEN; 2]
-    );
+    assert_eq!(reset(&mut first, &["b1"]).await, [TOO_OFTEN]);
+    assert_eq!(destroy(&mut first, &["n1", "s1"]).await, [TOO_OFTEN; 2]);
     assert_eq!(engine.asked(), [""; 0]);
     let refused = |call: &str| {
         let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"lbaas\"}}");
@@ -152,8 +157,7 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
 
 #[tokio::test]
 async fn each_capability_counts_by_itself_and_refuses_in_its_own_words() {
-    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
-    let mut host = instance("default/a", &limited(Some(1), None, None), &backends(&engine, &clock));
+    let (_engine, mut host) = alone(Some(1), None, None);
     // Neither has a backend here: the first request gets as far as that.
     let unavailable = host.restore().await.unwrap().unwrap_err();
     assert_eq!(unavailable.kind(), "unavailable");
@@ -178,40 +182,33 @@ async fn each_capability_counts_by_itself_and_refuses_in_its_own_words() {
 
 #[tokio::test]
 async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
-    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
-    let mut host = instance("default/a", &limited(None, Some(3), None), &backends(&engine, &clock));
-    assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
+    let (engine, mut host) = alone(None, Some(3), None);
+    assert_eq!(destroy(&mut host, &["n1", "n2"]).await, ["ok", "ok"]);
     engine.asked();
     let above = "destroying 4 objects in one call is above `destroy_max` of 3";
     // Within a call, an object counts only once.
-    let answers = host.destroy(refs(&["s1", "n1", "s2"])).await.unwrap();
-    assert_eq!(shorter(&answers), [above; 3]);
+    assert_eq!(destroy(&mut host, &["s1", "n1", "s2"]).await, [above; 3]);
     assert_eq!(engine.asked(), [""; 0], "not even asked whose they are");
-    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
+    assert_eq!(destroy(&mut host, &["s1"]).await, ["ok"]);
     // The number also applies if the key is to be removed.
     host.removing = true;
-    assert_eq!(shorter(&host.destroy(refs(&["s2"])).await.unwrap()), [above]);
+    assert_eq!(destroy(&mut host, &["s2"]).await, [above]);
     host.begin_unrecorded_call();
-    assert_eq!(
-        shorter(&host.destroy(refs(&["s2"])).await.unwrap()),
-        ["ok"],
-        "a call of its own"
-    );
+    assert_eq!(destroy(&mut host, &["s2"]).await, ["ok"], "a call of its own");
     assert_eq!(host.meter.effects.destroyed, 4);
 }
 
 #[tokio::test]
 async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
-    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
-    let mut host = instance("default/a", &limited(None, None, Some(25)), &backends(&engine, &clock));
+    let (engine, mut host) = alone(None, None, Some(25));
     let unseen = "destroying 1 of the 0 objects that the call has seen is above `destroy_percent` of 25";
-    assert_eq!(shorter(&host.destroy(refs(&["n1"])).await.unwrap()), [unseen]);
+    assert_eq!(destroy(&mut host, &["n1"]).await, [unseen]);
     host.list_tagged("t".into()).await.unwrap().unwrap();
     host.get(refs(&["n1", "b1"])).await.unwrap();
-    assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
+    assert_eq!(destroy(&mut host, &["n1", "n2"]).await, ["ok", "ok"]);
     engine.asked();
     let above = "destroying 3 of the 8 objects that the call has seen is above `destroy_percent` of 25";
-    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
+    assert_eq!(destroy(&mut host, &["s1"]).await, [above]);
     assert_eq!(engine.asked(), [""; 0]);
     // Its own creations do not count as found: neither when it creates them nor when it lists them.
     let made = host.create((0..4).map(|n| backend(&format!("b{n}"), "lb-1")).collect(), vec![]);
@@ -225,7 +222,7 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
     let made: Vec<ObjectRef> = made.collect();
     host.get(made.clone()).await.unwrap();
     engine.asked();
-    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
+    assert_eq!(destroy(&mut host, &["s1"]).await, [above]);
     assert_eq!(engine.asked(), [""; 0]);
     // It may also destroy its own creations.
     assert_eq!(host.destroy(made).await.unwrap().len(), 4);
@@ -233,13 +230,10 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
 
     host.begin_unrecorded_call();
     host.removing = true;
-    assert_eq!(
-        shorter(&host.destroy(refs(&["s2", "f2", "b2"])).await.unwrap()),
-        ["ok"; 3]
-    );
+    assert_eq!(destroy(&mut host, &["s2", "f2", "b2"]).await, ["ok"; 3]);
     host.begin_unrecorded_call();
     host.removing = false;
-    assert_eq!(shorter(&host.destroy(refs(&["f1"])).await.unwrap()), [unseen]);
+    assert_eq!(destroy(&mut host, &["f1"]).await, [unseen]);
 }
 
 #[tokio::test]
@@ -249,7 +243,7 @@ async fn both_limits_hold_where_both_are_given() {
     for (max, percent, limit) in [(1, 100, "destroy_max"), (100, 20, "destroy_percent")] {
         let mut host = instance("default/a", &limited(None, Some(max), Some(percent)), &backends);
         host.list_tagged("t".into()).await.unwrap().unwrap();
-        let answers = shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap());
+        let answers = destroy(&mut host, &["n1", "n2"]).await;
         assert!(answers.iter().all(|answer| answer.contains(limit)), "{answers:?}");
     }
     assert!(!engine.asked().iter().any(|asked| asked.starts_with("destroy")));
@@ -264,12 +258,7 @@ async fn quotas_are_recorded_and_a_replay_has_none() {
         let often = host.load_balancer("lb-1".into()).await.unwrap();
         format!("{listed:?} {many:?} {few:?} {often:?}")
     }
-    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
-    let mut recording = instance(
-        "default/a",
-        &limited(Some(3), Some(2), None),
-        &backends(&engine, &clock),
-    );
+    let (_engine, mut recording) = alone(Some(3), Some(2), None);
     let expected = asks(&mut recording).await;
     assert!(
         expected.contains("`destroy_max` of 2") && expected.contains(TOO_OFTEN),

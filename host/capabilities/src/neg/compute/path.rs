@@ -89,16 +89,14 @@ fn name(name: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::neg::order::tests::neg;
 
     #[test]
     fn names_cannot_leave_their_place() {
         let paths = Paths {
             project: "p".to_owned(),
         };
-        let neg = |name: &str| NegRef {
-            name: name.to_owned(),
-            zone: "z/../y".to_owned(),
-        };
+        let neg = |name: &str| neg(name, "z/../y");
         let path = paths.get_neg(&neg("a?b")).unwrap().path;
         assert_eq!(path, "projects/p/zones/z%2F..%2Fy/networkEndpointGroups/a%3Fb");
         for name in ["", ".", ".."] {

@@ -234,14 +234,7 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neg::order::tests::endpoint;
-
-    fn neg() -> NegRef {
-        NegRef {
-            name: "n".to_owned(),
-            zone: "r1-b".to_owned(),
-        }
-    }
+    use crate::neg::order::tests::{endpoint, neg};
 
     #[test]
     fn what_has_no_value_is_left_out_and_ports_are_numbers() {
@@ -283,10 +276,11 @@ mod tests {
     #[test]
     fn a_neg_is_compared_from_projects_on() {
         let settings = Settings::new("p");
+        let neg = neg("n", "r1-b");
         let there = |subnetwork: &str| json!({"subnetwork": subnetwork, "networkEndpointType": "GCE_VM_IP_PORT"});
         let base = "https://www.googleapis.com/compute/v1/projects";
         let same = there(&format!("{base}/p/regions/r1/subnetworks/s"));
-        assert_eq!(compare(&settings, &neg(), "s", &same), Ok(()));
+        assert_eq!(compare(&settings, &neg, "s", &same), Ok(()));
         for (there, text) in [
             (
                 there(&format!("{base}/p/regions/r1/subnetworks/t")),
@@ -303,7 +297,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                compare(&settings, &neg(), "s", &there),
+                compare(&settings, &neg, "s", &there),
                 Err(Error::Refused((409, text.to_owned())))
             );
         }
@@ -312,10 +306,10 @@ mod tests {
             ..settings
         };
         assert_eq!(
-            neg_body(&with_network, &neg(), "s")["network"],
+            neg_body(&with_network, &neg, "s")["network"],
             "projects/p/global/networks/v"
         );
-        let error = compare(&with_network, &neg(), "s", &same).unwrap_err();
+        let error = compare(&with_network, &neg, "s", &same).unwrap_err();
         assert_eq!(
             error,
             Error::Refused((409, "NEG n in r1-b has network none, not v".to_owned()))

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 
 use super::*;
-use crate::lbaas::{Backend, Bind, State};
 use crate::lbaas::anexia::created::CreatedParents;
 use crate::lbaas::anexia::{SettingsError, TokenAt, wire};
+use crate::lbaas::{Backend, Bind, State};
 
 #[test]
 fn states_go_by_id_then_by_type() {

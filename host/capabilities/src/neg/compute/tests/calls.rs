@@ -32,10 +32,7 @@ async fn a_neg_that_takes_a_while_is_waited_for_as_long_as_may_be() {
         ..settings(&world.server)
     };
     let (compute, _ends) = backend_with(short);
-    let other = NegRef {
-        name: "other".to_owned(),
-        ..web()
-    };
+    let other = neg("other", "z-a");
     let error = compute.of("i").ensure(&other, "s1", id(2)).await.unwrap_err();
     assert_eq!(
         error,
@@ -84,10 +81,7 @@ async fn lists_hold_all_pages_canonical_and_in_the_guests_order() {
     assert_eq!(world.api().list_endpoints(&web()).await, Ok(endpoints));
     let requests = world.admin("GET", "/requests", Value::Null).await;
     assert_eq!(requests["requests"]["networkEndpointGroups.listNetworkEndpoints"], 3);
-    let none = NegRef {
-        name: "none".to_owned(),
-        ..web()
-    };
+    let none = neg("none", "z-a");
     assert_eq!(world.api().list_endpoints(&none).await, Err(Error::NotFound));
 }
 
