@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
@@ -70,11 +69,8 @@ async fn keys_and_prefixes_without_a_grant_are_refused_without_a_request() {
         store.entries().unwrap().into_keys().collect::<Vec<_>>(),
         ["/a/1", "/b/1", "/c/1"]
     );
-    let counted = |call: &str| {
-        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"nodesync\"}}");
-        host.backends.metrics.number(&series)
-    };
-    assert_eq!(["kv.put", "kv.commit"].map(counted), [Some(1.0), Some(2.0)]);
+    let counted = ["kv.put", "kv.commit"].map(|call| testing::refusals(&host, call));
+    assert_eq!(counted, [Some(1.0), Some(2.0)]);
 }
 
 #[tokio::test]
@@ -146,8 +142,7 @@ fn arguments_and_answers_are_written_as_scenarios_have_them() {
 #[tokio::test]
 async fn questions_and_answers_are_on_the_tape_refusals_too() {
     let (mut host, _) = host(grants(&["/a/"], &[]));
-    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
-    host.begin_call(1, "node-sync.resync", &nothing).unwrap();
+    testing::begin(&mut host, 1, "node-sync.resync");
     host.list_keys("/a/".into()).await.unwrap().unwrap();
     host.put_if_not_exists("/a/2".into(), "x".into())
         .await

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde_json::value::RawValue;
 use trueup_base::clock::VirtualClock;
-use trueup_journal::{Ending, FORMAT, Files, Header, Journal, Options, Tape};
+use trueup_journal::{Ending, Files, Tape};
 
 use super::*;
 use crate::bindings::neg::api::Host as _;
@@ -80,8 +79,7 @@ fn endpoints(count: usize) -> Vec<Endpoint> {
 }
 
 fn begin(host: &mut Host, at_ms: u64) {
-    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
-    host.begin_call(at_ms, "syncer.sync", &nothing).unwrap();
+    testing::begin(host, at_ms, "syncer.sync");
 }
 
 fn denied<T>(what: &str) -> Result<T, Error> {
@@ -121,12 +119,9 @@ async fn another_name_zone_or_access_is_refused_without_a_request() {
         .map(|(call, neg, _)| format!("{call} {neg}"))
         .collect();
     assert_eq!(reached, ["list web@z1", "attach web@z2", "detach worker@z3"]);
-    let counted = |call: &str| {
-        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"neg\"}}");
-        host.backends.metrics.number(&series)
-    };
     let calls = ["api.list-endpoints", "api.ensure", "api.attach", "api.detach"];
-    assert_eq!(calls.map(counted), [Some(2.0), Some(1.0), Some(1.0), Some(1.0)]);
+    let counted = calls.map(|call| testing::refusals(&host, call));
+    assert_eq!(counted, [Some(2.0), Some(1.0), Some(1.0), Some(1.0)]);
 }
 
 #[tokio::test]
@@ -209,34 +204,16 @@ async fn the_ids_of_one_host_count_anew_in_each_call() {
     assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
 }
 
-fn journal(folder: &std::path::Path, files: &Files) -> Journal {
-    let nothing = || RawValue::from_string("{}".to_owned()).unwrap();
-    let header = Header {
-        format: FORMAT,
-        guest: "neg".to_owned(),
-        version: "1".to_owned(),
-        digest: "sha256:1".to_owned(),
-        world: String::new(),
-        host: String::new(),
-        settings: nothing(),
-        limits: nothing(),
-        snapshot: None,
-    };
-    let mut journal = Journal::open(folder, Options::default(), files).unwrap().journal;
-    journal.start_segment(&header).unwrap();
-    journal
-}
-
 #[tokio::test]
 async fn nothing_is_changed_where_the_journal_can_not_be_brought_to_the_disk() {
     // Room for one open file: the second journal causes the first one's to be closed, and a deleted file can't be
     // opened again.
     let files = Files::new(1);
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let tape = Tape::record(journal(folder.path(), &files));
+    let tape = Tape::record(testing::journal(folder.path(), &files, "neg"));
     let (mut host, asked) = host_of("default/web:80", tape, grants(&[], &["web@z1"]));
     begin(&mut host, 1_000);
-    drop(journal(other.path(), &files));
+    drop(testing::journal(other.path(), &files, "neg"));
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }

@@ -5,7 +5,7 @@ mod quotas;
 use std::sync::Arc;
 
 use trueup_base::clock::VirtualClock;
-use trueup_journal::{Entry, Event, FORMAT, Header, Segment, Tape, TapeError};
+use trueup_journal::{Entry, Event, Segment, Tape, TapeError};
 
 use crate::bindings::host::clock::Host as _;
 use crate::bindings::host::log::{Host as _, Level};
@@ -104,11 +104,7 @@ async fn without_a_grant_nothing_reaches_the_engine() {
     assert_eq!(reset(&mut host, &["b1"]).await, [no_write]);
     assert_eq!(destroy(&mut host, &["n1", "s1"]).await, [no_write; 2]);
     assert_eq!(engine.asked(), [""; 0]);
-    let refused = |call: &str| {
-        host.backends.metrics.number(&format!(
-            "trueup_access_denied_total{{call=\"{call}\",guest=\"lbaas\"}}"
-        ))
-    };
+    let refused = |call| testing::refusals(&host, call);
     assert_eq!(
         ["api.load-balancer", "api.list-tagged", "api.get"].map(refused),
         [Some(1.0), Some(1.0), Some(2.0)]
@@ -230,19 +226,7 @@ async fn where_everything_is_granted_no_owner_is_looked_up() {
 
 /// A recording with the tape's content, as if from the start of an instance.
 fn segment(entries: Vec<Entry>) -> Segment {
-    let raw = |text: &str| serde_json::value::RawValue::from_string(text.to_owned()).unwrap();
-    let header = Header {
-        format: FORMAT,
-        guest: "lbaas".into(),
-        version: "1".into(),
-        digest: "sha256:1".into(),
-        world: "w".into(),
-        host: "h".into(),
-        settings: raw("{}"),
-        limits: raw("{}"),
-        snapshot: None,
-    };
-    Segment::of("test", 0, header, entries).unwrap()
+    Segment::of("test", 0, testing::header("lbaas"), entries).unwrap()
 }
 
 #[tokio::test]

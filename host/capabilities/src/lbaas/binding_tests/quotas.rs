@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::value::RawValue;
 use trueup_base::clock::{Clock, Sleep, VirtualClock};
-use trueup_journal::{Ending, Files, Journal, Options, Tape};
+use trueup_journal::{Ending, Files, Tape};
 
 use super::engine::{Engine, engine, refs};
 use super::{destroy, guest, reset, segment, short};
@@ -20,7 +19,7 @@ use crate::guard::AUDITED_PER_CALL_MAX;
 use crate::lbaas::testing::backend;
 use crate::lbaas::{Api, ObjectRef};
 use crate::meter::Limits;
-use crate::{Backends, Host, Identity};
+use crate::{Backends, Host, Identity, testing};
 
 /// All of `lbaas`, `checkpoint` and `cri`, with these limits on each capability that has them.
 fn limited(calls_per_minute: Option<u32>, destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grants {
@@ -138,10 +137,7 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
     assert_eq!(reset(&mut first, &["b1"]).await, [TOO_OFTEN]);
     assert_eq!(destroy(&mut first, &["n1", "s1"]).await, [TOO_OFTEN; 2]);
     assert_eq!(engine.asked(), [""; 0]);
-    let refused = |call: &str| {
-        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"lbaas\"}}");
-        backends.metrics.number(&series)
-    };
+    let refused = |call| testing::refusals(&first, call);
     assert_eq!(
         (refused("api.get"), refused("api.destroy"), refused("api.reset")),
         (Some(2.0), Some(2.0), Some(1.0))
@@ -295,10 +291,7 @@ async fn the_first_refusal_per_call_and_scope_is_audited_with_its_entry() {
         ..backends(&engine, &Arc::new(VirtualClock::new(7)))
     };
     let journals = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(journals.path(), Options::default(), &Files::default())
-        .unwrap()
-        .journal;
-    journal.start_segment(&segment(vec![]).header).unwrap();
+    let journal = testing::journal(journals.path(), &Files::default(), "lbaas");
     let grants = super::grants(&["lb-1"], &["lb-1"]);
     let mut host = Host::new(
         guest(),
@@ -307,9 +300,8 @@ async fn the_first_refusal_per_call_and_scope_is_audited_with_its_entry() {
         backends.clone(),
         Limits::default(),
     );
-    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
     for _ in 0..2 {
-        host.begin_call(7, "reconciliation.reconcile", &nothing).unwrap();
+        testing::begin(&mut host, 7, "reconciliation.reconcile");
         for load_balancer in ["lb-2", "lb-2", "lb-3"] {
             host.load_balancer(load_balancer.into()).await.unwrap().unwrap_err();
         }
