@@ -167,6 +167,13 @@ mod tests {
         }
     }
 
+    /// The message of a refused environment.
+    fn refused(variables: &Variables) -> String {
+        let error = Invocation::parse(variables).unwrap_err();
+        assert_eq!(error.code, 4, "{error:?}");
+        error.msg
+    }
+
     #[test]
     fn the_pod_is_named_where_the_arguments_name_both_parts() {
         let pod = |args: &str| {
@@ -204,14 +211,14 @@ mod tests {
                 ("c1", "unset", "`CNI_IFNAME`"),
                 ("c1", "", "`CNI_IFNAME`"),
             ] {
-                let error = Invocation::parse(&variables(command, id, name, netns)).unwrap_err();
-                assert_eq!((error.code, error.msg), (4, format!("{missing} is not set")));
+                let said = refused(&variables(command, id, name, netns));
+                assert_eq!(said, format!("{missing} is not set"));
             }
         }
         for command in ["ADD", "CHECK"] {
             for netns in ["unset", ""] {
-                let error = Invocation::parse(&variables(command, "c1", "eth0", netns)).unwrap_err();
-                assert_eq!((error.code, error.msg.as_str()), (4, "`CNI_NETNS` is not set"));
+                let said = refused(&variables(command, "c1", "eth0", netns));
+                assert_eq!(said, "`CNI_NETNS` is not set");
             }
         }
         for (command, expected) in [
@@ -227,9 +234,8 @@ mod tests {
     #[test]
     fn an_unknown_command_is_refused_before_anything_else() {
         for command in ["unset", "", "add", "ADD ", "UPDATE"] {
-            let error = Invocation::parse(&variables(command, "/", "/", "unset")).unwrap_err();
-            assert_eq!(error.code, 4);
-            assert!(error.msg.starts_with("`CNI_COMMAND`"), "{error:?}");
+            let said = refused(&variables(command, "/", "/", "unset"));
+            assert!(said.starts_with("`CNI_COMMAND`"), "{said}");
         }
     }
 
@@ -248,9 +254,8 @@ mod tests {
             );
         }
         for id in ["-a", ".a", "_a", "a b", "a/b", "ä", "aä", "a\n"] {
-            let error = Invocation::parse(&variables("DEL", id, "eth0", "")).unwrap_err();
-            assert_eq!(error.code, 4);
-            assert!(error.msg.starts_with("`CNI_CONTAINERID`: "), "{error:?}");
+            let said = refused(&variables("DEL", id, "eth0", ""));
+            assert!(said.starts_with("`CNI_CONTAINERID`: "), "{said}");
         }
         for name in [
             ".",
@@ -263,9 +268,8 @@ mod tests {
             "sixteen-bytes---",
             "ääääääää",
         ] {
-            let error = Invocation::parse(&variables("DEL", "c1", name, "")).unwrap_err();
-            assert_eq!(error.code, 4);
-            assert!(error.msg.starts_with("`CNI_IFNAME`: "), "{error:?}");
+            let said = refused(&variables("DEL", "c1", name, ""));
+            assert!(said.starts_with("`CNI_IFNAME`: "), "{said}");
         }
     }
 
@@ -273,34 +277,14 @@ mod tests {
     fn a_variable_that_is_not_utf_8_is_refused_where_it_is_needed_as_text() {
         let bytes = || Some(OsString::from_vec(vec![b'c', 0xff]));
         let good = || variables("ADD", "c1", "eth0", "/ns");
+        let [mut command, mut container_id, mut if_name] = [good(), good(), good()];
+        (command.command, container_id.container_id, if_name.if_name) = (bytes(), bytes(), bytes());
         for (wrong, name) in [
-            (
-                Variables {
-                    command: bytes(),
-                    ..good()
-                },
-                "CNI_COMMAND",
-            ),
-            (
-                Variables {
-                    container_id: bytes(),
-                    ..good()
-                },
-                "CNI_CONTAINERID",
-            ),
-            (
-                Variables {
-                    if_name: bytes(),
-                    ..good()
-                },
-                "CNI_IFNAME",
-            ),
+            (command, "CNI_COMMAND"),
+            (container_id, "CNI_CONTAINERID"),
+            (if_name, "CNI_IFNAME"),
         ] {
-            let error = Invocation::parse(&wrong).unwrap_err();
-            assert_eq!(
-                (error.code, error.msg),
-                (4, format!("`{name}`: \"c\\xFF\" is not UTF-8"))
-            );
+            assert_eq!(refused(&wrong), format!("`{name}`: \"c\\xFF\" is not UTF-8"));
         }
         let unused = Variables {
             netns: bytes(),

@@ -109,7 +109,7 @@ fn what_the_host_refuses_is_told_to_the_caller_word_for_word() {
     let node = Node::new();
     let refusal = r#"{"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c1/eth0"}}"#;
     let _host = FakeHost::start(&node.socket(), [Reply::line(refusal)]);
-    let ended = call("ADD", &node.configuration_for("ADD", json!({})));
+    let ended = node.call("ADD", json!({}));
     assert_eq!(ended.error(), (11, "no address is free".to_owned()));
     assert_eq!(
         ended.stdout,
@@ -156,7 +156,7 @@ fn check_says_that_there_is_no_address_or_another() {
 /// Each command without an answer. Afterwards the spool holds DEL's release, whole, and nothing else.
 fn check_unanswered(node: &Node, code: u64, said: &str, ipam: &Value) {
     for command in COMMANDS {
-        let ended = call(command, &node.configuration_for(command, ipam.clone()));
+        let ended = node.call(command, ipam.clone());
         let expected = match command {
             "DEL" => {
                 assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{ended:?}");
@@ -221,7 +221,7 @@ fn the_plugin_waits_for_a_silent_host_as_long_as_configured() {
     let check = |command: &str, reply: Reply| {
         let node = Node::new();
         let host = FakeHost::start(&node.socket(), [reply]);
-        let ended = call(command, &node.configuration_for(command, json!({"timeoutMs": 2000})));
+        let ended = node.call(command, json!({"timeoutMs": 2000}));
         assert!(ended.stderr.contains("did not answer within 2000 ms"), "{ended:?}");
         match command {
             "DEL" => assert_eq!((ended.code, node.spooled()), (0, vec![RELEASE.to_owned()])),
@@ -255,17 +255,20 @@ fn a_host_that_accepts_no_connection_is_given_up_in_time_too() {
     check_unanswered(&node, 11, "did not answer within 50 ms", &json!({"timeoutMs": 50}));
 }
 
+/// The configuration of a GC with 10000 attachments.
+fn gc_of_many(node: &Node, ipam: Value) -> Value {
+    let one = |pod| json!({"containerID": format!("{pod:064}"), "ifname": "eth0"});
+    let mut configuration = node.configuration_for("GC", ipam);
+    configuration["cni.dev/valid-attachments"] = (0..10_000).map(one).collect();
+    configuration
+}
+
 #[test]
 fn a_host_that_stops_reading_is_given_up_in_time_too() {
     let node = Node::new();
     // The kernel accepts, and no process reads: a long request fills the kernel's buffer.
     let _listener = UnixListener::bind(node.socket()).unwrap();
-    let valid: Vec<Value> = (0..10_000)
-        .map(|pod| json!({"containerID": format!("{pod:064}"), "ifname": "eth0"}))
-        .collect();
-    let mut configuration = node.configuration_for("GC", json!({"timeoutMs": 100}));
-    configuration["cni.dev/valid-attachments"] = json!(valid);
-    let ended = call("GC", &configuration);
+    let ended = call("GC", &gc_of_many(&node, json!({"timeoutMs": 100})));
     assert_eq!(ended.error().0, 11);
     assert!(ended.stderr.contains("did not answer within 100 ms"), "{ended:?}");
 }
@@ -274,12 +277,7 @@ fn a_host_that_stops_reading_is_given_up_in_time_too() {
 fn a_long_request_arrives_whole() {
     let node = Node::new();
     let host = FakeHost::start(&node.socket(), [Reply::line(r#"{"v":1,"ok":{}}"#)]);
-    let valid: Vec<Value> = (0..10_000)
-        .map(|pod| json!({"containerID": format!("{pod:064}"), "ifname": "eth0"}))
-        .collect();
-    let mut configuration = node.configuration_for("GC", json!({}));
-    configuration["cni.dev/valid-attachments"] = json!(valid);
-    assert!(call("GC", &configuration).is_silent());
+    assert!(call("GC", &gc_of_many(&node, json!({}))).is_silent());
     let request: Value = serde_json::from_str(&host.requests()[0]).unwrap();
     assert_eq!(request["valid"].as_array().unwrap().len(), 10_000);
     assert_eq!(request["valid"][9_999], json!([format!("{:064}", 9_999), "eth0"]));
@@ -298,17 +296,14 @@ fn a_host_that_hangs_up_is_a_host_that_is_down() {
 fn an_answer_whose_lines_end_alone_is_missing_counts() {
     let node = Node::new();
     let _host = FakeHost::start(&node.socket(), [Reply::Bytes(ALLOCATION.into())]);
-    assert_eq!(call("ADD", &node.configuration_for("ADD", json!({}))).code, 0);
+    assert_eq!(node.call("ADD", json!({})).code, 0);
 }
 
 #[test]
 fn an_answer_that_is_none_is_an_error_of_decoding() {
-    check_reply(6, "the host's answer is not understood: it is not JSON", || {
-        Reply::line("hello")
-    });
-    check_reply(6, "the host's answer is not understood: it is not JSON", || {
-        Reply::Bytes(b"\0\xff\xfe\n".to_vec())
-    });
+    let no_json = "the host's answer is not understood: it is not JSON";
+    check_reply(6, no_json, || Reply::line("hello"));
+    check_reply(6, no_json, || Reply::Bytes(b"\0\xff\xfe\n".to_vec()));
     check_reply(6, "it has neither `ok` nor `error`", || Reply::line(r#"{"v":1}"#));
     check_reply(6, "the host's answer is longer than 1048576 bytes", || {
         Reply::Bytes(vec![b'a'; 2 << 20])
@@ -325,7 +320,7 @@ fn an_answer_of_a_mebibyte_is_read() {
     answer.resize(1 << 20, b' ');
     answer.push(b'\n');
     let _host = FakeHost::start(&node.socket(), [Reply::Bytes(answer)]);
-    assert_eq!(call("ADD", &node.configuration_for("ADD", json!({}))).code, 0);
+    assert_eq!(node.call("ADD", json!({})).code, 0);
 }
 
 #[test]
@@ -333,7 +328,7 @@ fn a_host_that_answers_and_hangs_up_before_it_was_asked_is_heard() {
     let node = Node::new();
     let refusal = r#"{"v":1,"error":{"code":5,"msg":"user 1000 may not ask"}}"#;
     let _host = FakeHost::start(&node.socket(), [Reply::Unasked(format!("{refusal}\n").into_bytes())]);
-    let ended = call("STATUS", &node.configuration_for("STATUS", json!({})));
+    let ended = node.call("STATUS", json!({}));
     assert_eq!(ended.error(), (5, "user 1000 may not ask".to_owned()));
 }
 
@@ -357,7 +352,7 @@ fn a_release_is_kept_with_closed_doors() {
 fn a_release_that_can_not_be_kept_is_the_callers_again() {
     let node = Node::new();
     fs::write(node.spool(), "a file in its place").unwrap();
-    let (code, msg) = call("DEL", &node.configuration_for("DEL", json!({}))).error();
+    let (code, msg) = node.call("DEL", json!({})).error();
     assert_eq!(code, 11);
     assert!(
         msg.contains("the host is down") && msg.contains("the release could not be kept"),
@@ -387,13 +382,13 @@ fn many_releases_of_one_key_at_once_leave_one_whole_file() {
 fn add_takes_a_waiting_release_back_before_it_asks() {
     let node = Node::new();
     let spool = node.spool();
-    assert_eq!(call("DEL", &node.configuration_for("DEL", json!({}))).code, 0);
+    assert_eq!(node.call("DEL", json!({})).code, 0);
     assert_eq!(node.spooled(), [RELEASE]);
     let other = spool.join(RELEASE.replace('2', "3"));
     fs::write(&other, "another container's").unwrap();
     let look = Box::new(move || assert!(!spool.join(RELEASE).exists(), "the host could still work it off"));
     let host = FakeHost::start(&node.socket(), [Reply::After(look, format!("{ALLOCATION}\n").into())]);
-    assert_eq!(call("ADD", &node.configuration_for("ADD", json!({}))).code, 0);
+    assert_eq!(node.call("ADD", json!({})).code, 0);
     assert_eq!(host.requests().len(), 1);
     assert!(other.exists());
 }
@@ -403,7 +398,7 @@ fn add_does_not_ask_while_a_release_of_its_key_can_not_be_taken_back() {
     let node = Node::new();
     let host = FakeHost::start(&node.socket(), [Reply::line(ALLOCATION)]);
     fs::create_dir_all(node.spool().join(RELEASE)).unwrap();
-    let (code, msg) = call("ADD", &node.configuration_for("ADD", json!({}))).error();
+    let (code, msg) = node.call("ADD", json!({})).error();
     assert_eq!(code, 5);
     assert!(
         msg.starts_with("a waiting release of this container could not be taken back: removing"),
@@ -411,10 +406,7 @@ fn add_does_not_ask_while_a_release_of_its_key_can_not_be_taken_back() {
     );
     assert!(host.requests().is_empty());
     // Without a spool there is nothing to take back.
-    assert_eq!(
-        call("ADD", &node.configuration_for("ADD", json!({"spoolDir": null}))).code,
-        0
-    );
+    assert_eq!(node.call("ADD", json!({"spoolDir": null})).code, 0);
 }
 
 #[test]

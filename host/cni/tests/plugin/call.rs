@@ -95,6 +95,11 @@ impl Node {
         };
         self.configuration(version, more, ipam)
     }
+
+    /// Calls the plugin with that configuration.
+    pub(crate) fn call(&self, command: &str, ipam: Value) -> Ended {
+        call(command, &self.configuration_for(command, ipam))
+    }
 }
 
 fn merge(into: &mut Value, more: Value) {
