@@ -4,16 +4,18 @@
 
 use std::collections::BTreeSet;
 
+use trueup_guest::bindings::trueup::etcd::kv;
+use trueup_guest::etcd;
+
 use crate::addresses::{self, Addresses};
 use crate::bindings::exports::trueup::nodesync::node_sync::Error;
-use crate::bindings::trueup::etcd::kv;
 use crate::record::{self, Stored};
 use crate::settings::Settings;
-use crate::world::{self, World};
+use crate::world::World;
 
 /// The database's error as the answer of a call.
 pub(crate) fn database(error: &kv::Error) -> Error {
-    Error::Database(world::words(error))
+    Error::Database(etcd::words(error))
 }
 
 /// Stores this node's record under the smallest free number, and returns that number.

@@ -3,11 +3,11 @@
 //! Reads before it writes, so that nothing is written where nothing changes. Keeps nothing between calls.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
+use trueup_guest::bindings::trueup::etcd::kv;
 use trueup_guest::settings::Given;
-use trueup_guest::{Imports, Level, Stateless, Telemetry};
+use trueup_guest::{Imports, Level, Stateless, Telemetry, etcd};
 
 use crate::bindings::exports::trueup::toy::reconciliation::{self, Desired, Error, Outcome};
-use crate::bindings::trueup::etcd::kv;
 
 mod bindings;
 
@@ -50,15 +50,9 @@ fn needed(stored: Option<&str>, desired: Option<&str>) -> Outcome {
     }
 }
 
-/// The database's error in words.
+/// The database's error as the answer of a call.
 fn said(error: &kv::Error) -> Error {
-    Error::Database(match error {
-        kv::Error::Unavailable(text) => format!("unavailable: {text}"),
-        kv::Error::AccessDenied(text) => format!("access denied: {text}"),
-        kv::Error::NotText(key) => format!("not text: {key}"),
-        kv::Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
-        kv::Error::Invalid(text) => format!("invalid: {text}"),
-    })
+    Error::Database(etcd::words(error))
 }
 
 #[cfg(test)]
