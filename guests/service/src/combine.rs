@@ -6,7 +6,7 @@ use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
 use crate::id::Id;
-use crate::inputs::Endpoints;
+use crate::inputs::Subset;
 use crate::redirects::Redirects;
 use crate::wiring::{Location, Wiring};
 
@@ -21,7 +21,7 @@ struct Located {
 /// `service` has no backends yet.
 pub(crate) fn combine(
     service: &ContivService,
-    endpoints: &Endpoints,
+    endpoints: &[Subset],
     redirects: &Redirects,
     wiring: &Wiring,
 ) -> (ContivService, Vec<Id>) {
@@ -30,7 +30,7 @@ pub(crate) fn combine(
     // The ports ascend by name.
     let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
-    for subset in &endpoints.subsets {
+    for subset in endpoints {
         let located = subset.addresses.iter().map(|(listed, _)| {
             let address = redirects.target(*listed);
             let location = wiring.location(address);
