@@ -6,8 +6,10 @@ use trueup_guest::bindings::trueup::etcd::kv::Operation;
 use trueup_guest::etcd;
 
 use crate::cache::Cache;
-use crate::metrics;
 use crate::world::World;
+
+/// Operations that the database stored.
+const WRITES: &str = "nat44_writes_total";
 
 /// The most operations that etcd takes in one transaction (its `--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
@@ -45,7 +47,7 @@ impl Writes {
                 }
                 return Err(error);
             }
-            world.counter_add(metrics::WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
+            world.counter_add(WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
             for operation in batch {
                 match operation {
                     Operation::Put((key, value)) => cache.keys.insert(key, Some(value)),

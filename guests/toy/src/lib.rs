@@ -27,14 +27,13 @@ impl Stateless for Toy {
 
 impl reconciliation::Guest for Exports {
     fn reconcile(Desired { key, value }: Desired) -> Result<Outcome, Error> {
-        let stored = kv::get(&key).map_err(|error| said(&error))?;
+        let stored = kv::get(&key)?;
         let outcome = needed(stored.as_ref().map(|stored| stored.value.as_str()), value.as_deref());
-        let asked = match outcome {
+        match outcome {
             Outcome::Unchanged => return Ok(outcome),
-            Outcome::Written => kv::put(&key, &value.unwrap_or_default()).map(drop),
-            Outcome::Deleted => kv::delete(&key).map(drop),
-        };
-        asked.map_err(|error| said(&error))?;
+            Outcome::Written => _ = kv::put(&key, &value.unwrap_or_default())?,
+            Outcome::Deleted => _ = kv::delete(&key)?,
+        }
         Imports.log(Level::Info, "the key is as it should be again", &[("key", &key)]);
         Imports.counter_add("toy_changes_total", &[], 1);
         Ok(outcome)
@@ -51,8 +50,10 @@ fn needed(stored: Option<&str>, desired: Option<&str>) -> Outcome {
 }
 
 /// The database's error as the answer of a call.
-fn said(error: &kv::Error) -> Error {
-    Error::Database(etcd::words(error))
+impl From<kv::Error> for Error {
+    fn from(error: kv::Error) -> Self {
+        Self::Database(etcd::words(&error))
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_the_database_said() {
-        let said = said(&kv::Error::NotText("/toy/shop/web".to_owned()));
+        let said = Error::from(kv::Error::NotText("/toy/shop/web".to_owned()));
         assert_eq!(said, Error::Database("not text: /toy/shop/web".to_owned()));
     }
 }
