@@ -26,7 +26,7 @@ pub(crate) fn combine(
     wiring: &Wiring,
 ) -> (ContivService, Vec<Id>) {
     #[cfg(test)]
-    counting::count();
+    crate::counting::count(&crate::counting::COMBINED);
     // The ports ascend by name.
     let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
@@ -77,23 +77,4 @@ fn ordered(mut found: Vec<(Located, u16)>) -> Vec<Backend> {
         host_network: spot.location.is_host_network,
     };
     found.into_iter().map(backend).collect()
-}
-
-/// Counts the combined services, for a test of the cost.
-#[cfg(test)]
-pub(crate) mod counting {
-    use std::cell::Cell;
-
-    thread_local! {
-        static COMBINED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        COMBINED.set(COMBINED.get() + 1);
-    }
-
-    /// The count since the last call.
-    pub(crate) fn take() -> usize {
-        COMBINED.replace(0)
-    }
 }

@@ -20,7 +20,7 @@ fn one_service() -> State {
 }
 
 fn nothing_happens(processor: &mut Processor, world: &mut Simulation) -> Vec<String> {
-    update(processor, world, Event::ServiceDeleted(id("nobody")))
+    update(processor, world, Event::ServiceDeleted(id("unknown")))
 }
 
 #[test]

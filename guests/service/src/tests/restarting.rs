@@ -41,7 +41,7 @@ fn everything_is_carried_and_nothing_is_called() {
     assert!(calls(&mut world).is_empty());
     assert_eq!(new.snapshot(), processor.snapshot());
     world.record.expect_metric("service_services", 1.0);
-    assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))).is_empty());
+    assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("unknown"))).is_empty());
     // The halves, the allocations and the indexes exist.
     assert_eq!(
         update(
@@ -96,7 +96,7 @@ fn what_was_refused_is_carried() {
     let (mut new, mut world) = carried(&processor, "{}");
     assert_eq!(new.snapshot(), processor.snapshot());
     assert_eq!(
-        update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))),
+        update(&mut new, &mut world, Event::ServiceDeleted(id("unknown"))),
         [
             "frontends [GbE bvi tap tap-p] [GbE bvi tap]",
             "delete default/half",
