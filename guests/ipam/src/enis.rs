@@ -296,8 +296,8 @@ impl Datastore {
     }
 }
 
-/// Unlike the addresses that other guests share, an address here has one spelling, and is no IPv6 address: what is stored
-/// under one text must never be found under another.
+/// Unlike the addresses that other guests share, an address here has one spelling, and is no IPv6 address: what is
+/// stored under one text must never be found under another.
 fn parse(ipv4: &str) -> Result<Ipv4Addr, Error> {
     ipv4.parse().map_err(|_| Error::InvalidIp(ipv4.to_owned()))
 }

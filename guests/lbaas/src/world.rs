@@ -29,8 +29,8 @@ fn ends_call(error: &ApiError) -> bool {
     }
 }
 
-/// The answers to a list of `asked` entries, one each, and the first error of them that ends the whole call. A host that
-/// gives fewer breaks the contract. The missing ones then count as failed, so that no resource is forgotten.
+/// The answers to a list of `asked` entries, one each, and the first error of them that ends the whole call. A host
+/// that gives fewer breaks the contract. The missing ones then count as failed, so that no resource is forgotten.
 pub fn complete<T>(
     mut answers: Vec<Result<T, ApiError>>,
     asked: usize,
