@@ -75,7 +75,7 @@ fn a_worse_version_is_refused_with_the_first_differing_field() {
 
 #[test]
 fn a_worse_version_gets_past_a_lax_gate_and_a_rollback_undoes_its_work() {
-    let mut running = running_with(only_web);
+    let running = running_with(only_web);
     let candidate = candidates::forgetful(&running.site);
     let whole = support::described(&running.engine.objects());
     let mut number = 1;

@@ -154,7 +154,7 @@ fn without_a_host_a_swap_fails_and_history_is_read_all_the_same() {
 
 #[test]
 fn one_change_at_a_time_and_a_candidate_that_never_answers_is_given_up() {
-    let mut running = running_with(|site| configure(site, LIMITS));
+    let running = running_with(|site| configure(site, LIMITS));
     let candidate = candidates::silent(&running.site);
     let mut swap = running.site.guest_command(&["swap", "lbaas", &candidate]);
     let swap = swap

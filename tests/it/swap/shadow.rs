@@ -188,7 +188,7 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
 
 #[test]
 fn a_candidate_that_traps_costs_the_active_version_nothing() {
-    let mut running = running();
+    let running = running();
     let candidate = candidates::panics(&running.site);
     let before = recorded::calls(&running.site).len();
     running.site.guest(&["shadow", "start", "lbaas", &candidate]).exits(0);

@@ -14,7 +14,7 @@ fn digest(version: &str) -> &'static str {
 fn a_swap_and_a_rollback_both_survive_a_restart() {
     let running = running();
     running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);
-    let mut running = running.restarted(|_| {});
+    let running = running.restarted(|_| {});
     assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
     running.change_web("30443", "30444");
     let by = |running: &Running, digest: &str| {
