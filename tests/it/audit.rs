@@ -7,16 +7,13 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use support::{Engine, Object, Ran, Site, ran, trueup};
+use support::{Engine, Object, Ran, SETTLE, Site, ran, trueup};
 
 /// The quickstart's grants for its guest `lbaas`.
 const GRANTED: &str = "grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }";
 
 /// The quickstart's grants for its guest `ipam`.
 const GRANTED_IPAM: &str = "grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }";
-
-/// How long resources take to appear: long enough that the guest has to wait.
-const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 fn audit(site: &Site, words: &[&str], args: &[&str]) -> Ran {
     ran(&mut site.command_of(&[&["audit"], words].concat(), args))
@@ -158,6 +155,25 @@ fn where_there_is_no_audit_log_it_is_said() {
     );
 }
 
+/// A site with its Services on two load balancers, and the grants of the quickstart.
+fn on_two_load_balancers() -> (Engine, Site) {
+    let engine = Engine::start(&[
+        "--settle-ms",
+        "20",
+        "--load-balancer",
+        "lb-1",
+        "--load-balancer",
+        "lb-2",
+    ]);
+    let site = Site::against(&engine);
+    site.edit(
+        "trueup.toml",
+        "load_balancers = [\"lb-1\"]",
+        "load_balancers = [\"lb-1\", \"lb-2\"]",
+    );
+    (engine, site)
+}
+
 #[test]
 fn a_grant_for_one_load_balancer_stops_calls_that_name_another() {
     for (grants, denied) in [
@@ -171,20 +187,7 @@ fn a_grant_for_one_load_balancer_stops_calls_that_name_another() {
             "no grant to read load balancer `lb-2`",
         ),
     ] {
-        let engine = Engine::start(&[
-            "--settle-ms",
-            "20",
-            "--load-balancer",
-            "lb-1",
-            "--load-balancer",
-            "lb-2",
-        ]);
-        let site = Site::against(&engine);
-        site.edit(
-            "trueup.toml",
-            "load_balancers = [\"lb-1\"]",
-            "load_balancers = [\"lb-1\", \"lb-2\"]",
-        );
+        let (engine, site) = on_two_load_balancers();
         site.edit("trueup.toml", GRANTED, grants);
         let planned = site.plan();
         assert_eq!(
@@ -216,20 +219,7 @@ fn a_grant_for_one_load_balancer_stops_calls_that_name_another() {
         }
     }
     // With both grants it succeeds.
-    let engine = Engine::start(&[
-        "--settle-ms",
-        "20",
-        "--load-balancer",
-        "lb-1",
-        "--load-balancer",
-        "lb-2",
-    ]);
-    let site = Site::against(&engine);
-    site.edit(
-        "trueup.toml",
-        "load_balancers = [\"lb-1\"]",
-        "load_balancers = [\"lb-1\", \"lb-2\"]",
-    );
+    let (_engine, site) = on_two_load_balancers();
     site.edit(
         "trueup.toml",
         GRANTED,

@@ -18,10 +18,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use support::{Engine, Ran, Site, Started, files_under, ran, wait_until};
-
-/// How long resources take to appear: long enough that the guest has to wait.
-const SETTLE: [&str; 2] = ["--settle-ms", "20"];
+use support::{Engine, Ran, Running, SETTLE, Site, files_under, ran};
 
 const KEYS: [&str; 3] = ["default/api", "default/web", "kube-system/dns"];
 
@@ -47,37 +44,10 @@ fn site(engine: &Engine) -> Site {
 }
 
 /// The quickstart with a running host, once everything is in sync.
-struct Running {
-    engine: Engine,
-    site: Site,
-    host: Started,
-}
-
-impl Running {
-    fn new() -> Self {
-        let engine = Engine::start(&SETTLE);
-        let site = site(&engine);
-        let mut host = site.start("run", &[]);
-        for key in KEYS {
-            host.wait_for(&format!("{key:<24} true "));
-        }
-        Self { engine, site, host }
-    }
-
-    /// How often the host reported a key as in sync.
-    fn truths(&self, key: &str) -> usize {
-        self.host.stdout().matches(&format!("{key:<24} true ")).count()
-    }
-
-    /// Edits a manifest and waits until these keys are in sync again.
-    #[track_caller]
-    fn edit(&self, file: &str, from: &str, to: &str, keys: &[&str]) {
-        let before: Vec<usize> = keys.iter().map(|key| self.truths(key)).collect();
-        self.site.edit(&format!("manifests/{file}"), from, to);
-        wait_until("the changed keys", || {
-            keys.iter().zip(&before).all(|(key, before)| self.truths(key) > *before)
-        });
-    }
+fn running() -> Running {
+    let engine = Engine::start(&SETTLE);
+    let site = site(&engine);
+    Running::start(engine, site)
 }
 
 /// `trueup explain KEY` with further arguments.

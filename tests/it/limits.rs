@@ -134,6 +134,19 @@ struct Trouble {
     replays_to_the_end: bool,
 }
 
+impl Trouble {
+    /// A trap within the usual limits.
+    fn trap(does: &'static str, says: &'static [&'static str]) -> Self {
+        Self {
+            does,
+            limits: Limits::default(),
+            ends_by: "trap",
+            says,
+            replays_to_the_end: true,
+        }
+    }
+}
+
 fn kind(ending: &Ending) -> (&'static str, &str) {
     match ending {
         Ending::Result(value) => ("result", value.get()),
@@ -240,11 +253,10 @@ async fn a_guest_that_loops_for_ever_is_stopped_by_its_deadline() {
         "trouble::loop_for_ever",
     ];
     check(Trouble {
-        does: "loop",
         limits,
         ends_by: "deadline",
-        says,
         replays_to_the_end: false,
+        ..Trouble::trap("loop", says)
     })
     .await;
 }
@@ -260,11 +272,10 @@ async fn a_guest_that_allocates_without_end_is_stopped_by_its_memory() {
         "trouble::allocate_without_end",
     ];
     check(Trouble {
-        does: "allocate",
         limits,
         ends_by: "memory",
-        says,
         replays_to_the_end: false,
+        ..Trouble::trap("allocate", says)
     })
     .await;
 }
@@ -277,27 +288,13 @@ async fn a_guest_that_panics_traps() {
         ": on purpose",
         "trouble::panic_at_once",
     ];
-    check(Trouble {
-        does: "panic",
-        limits: Limits::default(),
-        ends_by: "trap",
-        says,
-        replays_to_the_end: true,
-    })
-    .await;
+    check(Trouble::trap("panic", says)).await;
 }
 
 #[tokio::test]
 async fn a_guest_that_recurses_without_end_traps() {
     let says = &["call stack exhausted", "trouble::recurse_without_end", " more)"];
-    check(Trouble {
-        does: "recurse",
-        limits: Limits::default(),
-        ends_by: "trap",
-        says,
-        replays_to_the_end: true,
-    })
-    .await;
+    check(Trouble::trap("recurse", says)).await;
 }
 
 #[tokio::test]
@@ -313,11 +310,8 @@ async fn a_guest_that_asks_for_ever_is_stopped_at_its_limit() {
         "trouble::ask_for_ever",
     ];
     check(Trouble {
-        does: "ask",
         limits,
-        ends_by: "trap",
-        says,
-        replays_to_the_end: true,
+        ..Trouble::trap("ask", says)
     })
     .await;
 }
@@ -462,11 +456,8 @@ async fn an_answer_above_its_limit_ends_the_call() {
         "above the limit `answer_bytes` of 1024",
     ];
     check(Trouble {
-        does: "list",
         limits,
-        ends_by: "trap",
-        says,
-        replays_to_the_end: true,
+        ..Trouble::trap("list", says)
     })
     .await;
 }

@@ -257,13 +257,19 @@ fn a_service_with_another_name_keeps_its_negs_and_all_is_well() {
     stage.replays(None);
 }
 
-#[test]
-fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
+/// In sync: the NEG of `web`, and one of half its size.
+fn web_and_a_smaller_one() -> Stage {
     let mut cluster = Cluster::of(2 * FEW, Stack::Single);
     cluster.add("api", FEW, Stack::Single);
     let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
     stage.start();
     stage.comes_true();
+    stage
+}
+
+#[test]
+fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
+    let mut stage = web_and_a_smaller_one();
     stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
     let before = stage.compute.changes().len();
     stage.change(|cluster| cluster.remove("web"));
@@ -292,11 +298,7 @@ fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
 
 #[test]
 fn negs_of_more_than_half_go_once_with_approve() {
-    let mut cluster = Cluster::of(2 * FEW, Stack::Single);
-    cluster.add("api", FEW, Stack::Single);
-    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
-    stage.start();
-    stage.comes_true();
+    let mut stage = web_and_a_smaller_one();
     stage.terminate();
     stage.change(|cluster| cluster.remove("web"));
     let refused = stage.site.run_once().exits(1);

@@ -10,16 +10,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use support::{Engine, Object, Site, TOKEN, files_under, ran, trueup, wait_until};
+use support::{Engine, Object, SETTLE, Site, TOKEN, files_under, ran, trueup, wait_until};
 
 /// The output of a run that reconciles the quickstart from nothing.
 const FROM_NOTHING: &str = "3 services: 3 true, 0 failed; 29 created, 0 destroyed";
 
 /// The output of a run that finds it in sync.
 const NOTHING_DONE: &str = "3 services: 3 true, 0 failed; 0 created, 0 destroyed";
-
-/// How long resources take to appear: long enough that the guest has to wait.
-const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 /// A Service of type LoadBalancer with one port.
 fn service(name: &str, node_port: &str) -> String {

@@ -77,31 +77,19 @@ impl Recording {
     }
 }
 
-/// A folder of recordings to replay.
-struct Desk {
-    folder: TempDir,
+fn replay_one(recording: &Recording) -> Ran {
+    replay_text(&recording.text())
 }
 
-impl Desk {
-    fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().unwrap(),
-        }
-    }
+fn replay_text(text: &str) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    replay(&[written(&folder, "recording.jsonl", text)], &[])
+}
 
-    fn put(&self, name: &str, text: &str) -> PathBuf {
-        let file = self.folder.path().join(name);
-        fs::write(&file, text).unwrap();
-        file
-    }
-
-    fn replay(&self, recording: &Recording) -> Ran {
-        self.replay_text(&recording.text())
-    }
-
-    fn replay_text(&self, text: &str) -> Ran {
-        replay(&[self.put("recording.jsonl", text)], &[])
-    }
+fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let file = folder.path().join(name);
+    fs::write(&file, text).unwrap();
+    file
 }
 
 fn replay(files: &[PathBuf], flags: &[&str]) -> Ran {
@@ -117,7 +105,7 @@ fn replay(files: &[PathBuf], flags: &[&str]) -> Ran {
 /// Asserts that a replay of this recording diverges at entry `n`, and names the difference.
 #[track_caller]
 fn diverges(recording: &Recording, n: usize, named: &str) {
-    let ran = Desk::new().replay(recording).exits(3);
+    let ran = replay_one(recording).exits(3);
     let first = ran.stdout.lines().next().unwrap_or_default();
     assert!(
         first.contains(&format!(": diverged at entry {n}")),
@@ -202,7 +190,7 @@ fn the_recordings_of_a_run_replay_identically_twice() {
 
 #[test]
 fn every_edited_argument_diverges_at_its_entry() {
-    let desk = Desk::new();
+    let folder = tempfile::tempdir().unwrap();
     let mut edited = Vec::new();
     for (n, line) in API
         .lines
@@ -216,7 +204,7 @@ fn every_edited_argument_diverges_at_its_entry() {
             let value = line.pointer_mut(&path).unwrap();
             *value = another(value);
         });
-        edited.push((n, leaf, desk.put(&format!("{n}.jsonl"), &recording.text())));
+        edited.push((n, leaf, written(&folder, &format!("{n}.jsonl"), &recording.text())));
     }
     assert!(
         edited.len() > 15,
@@ -245,7 +233,7 @@ fn an_edited_argument_is_named_by_its_field() {
     let recording = API.with(n, |line| {
         line["args"]["specs"][0]["Backend"]["load_balancer"] = json!("lb-2")
     });
-    let ran = Desk::new().replay(&recording).exits(3);
+    let ran = replay_one(&recording).exits(3);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{ran}");
     assert!(
@@ -332,7 +320,7 @@ fn an_edited_answer_diverges_at_the_first_later_entry_that_depends_on_it() {
 fn an_edited_answer_that_nothing_depends_on_changes_nothing() {
     let clock = API.ask(0, "clock.now-ms");
     let recording = API.with(clock, |line| line["answer"] = another(&line["answer"]));
-    let ran = Desk::new().replay(&recording).exits(0);
+    let ran = replay_one(&recording).exits(0);
     assert!(
         ran.stdout.contains(": identical: "),
         "time is measured here, and nothing is decided by it: {ran}"
@@ -343,8 +331,8 @@ fn an_edited_answer_that_nothing_depends_on_changes_nothing() {
 fn an_answer_that_is_none_is_damage_and_no_difference() {
     let list = API.ask(0, "api.list-tagged");
     let damaged = API.with(list, |line| line["answer"] = json!({"Perhaps": []}));
-    let desk = Desk::new();
-    let file = desk.put("recording.jsonl", &damaged.text());
+    let folder = tempfile::tempdir().unwrap();
+    let file = written(&folder, "recording.jsonl", &damaged.text());
     for command in [
         &["replay"][..],
         &["replay", "--guest", "lbaas@2"],
@@ -365,9 +353,7 @@ fn an_answer_that_is_none_is_damage_and_no_difference() {
 fn what_is_recorded_and_not_asked_is_counted() {
     // A missing load balancer ends the call at once: all later questions are left over.
     let first = API.ask(0, "api.load-balancer");
-    let ran = Desk::new()
-        .replay(&API.with(first, |line| line["answer"] = json!({"Err": "NotFound"})))
-        .exits(3);
+    let ran = replay_one(&API.with(first, |line| line["answer"] = json!({"Err": "NotFound"}))).exits(3);
     let left = API.result(0) - first - 1;
     assert!(
         ran.stdout
@@ -379,11 +365,10 @@ fn what_is_recorded_and_not_asked_is_counted() {
 
 #[test]
 fn a_removed_line_is_an_error_that_names_file_and_line() {
-    let desk = Desk::new();
     for removed in [1, API.ask(0, "api.create"), API.result(0), API.lines.len() - 2] {
         let mut recording = API.clone();
         recording.lines.remove(removed);
-        let ran = desk.replay(&recording).exits(2);
+        let ran = replay_one(&recording).exits(2);
         // The unexpected line is the one after the gap, which is now in its place.
         let named = format!("recording.jsonl` line {} is damaged", removed + 1);
         assert!(ran.stderr.contains(&named), "`{named}`:\n{ran}");
@@ -398,14 +383,14 @@ fn a_damaged_line_is_an_error_that_names_file_and_line() {
     let third = text.lines().nth(2).unwrap();
     for damage in [&third[..third.len() / 2], "", "null", "{\"n\":2}"] {
         let damaged = text.replacen(third, damage, 1);
-        let ran = Desk::new().replay_text(&damaged).exits(2);
+        let ran = replay_text(&damaged).exits(2);
         assert!(
             ran.stderr.contains("recording.jsonl` line 3 is damaged"),
             "`{damage}`:\n{ran}"
         );
     }
     for empty in ["", "{\"n\":0,\"header\""] {
-        let ran = Desk::new().replay_text(empty).exits(2);
+        let ran = replay_text(empty).exits(2);
         assert!(ran.stderr.contains("holds no entry"), "{ran}");
     }
     let missing = trueup(["replay", "/nowhere/0.jsonl"]).exits(2);
@@ -416,7 +401,7 @@ fn a_damaged_line_is_an_error_that_names_file_and_line() {
 fn a_torn_last_line_is_cut_off_and_said() {
     let text = API.text();
     let last = API.lines.len();
-    let ran = Desk::new().replay_text(&text[..text.len() - 10]).exits(0);
+    let ran = replay_text(&text[..text.len() - 10]).exits(0);
     assert!(ran.stdout.contains(": identical as far as recorded: "), "{ran}");
     let said = ran.said("warning");
     assert_eq!(said.len(), 1, "{ran}");
@@ -430,11 +415,10 @@ fn a_torn_last_line_is_cut_off_and_said() {
 fn a_recording_that_ends_inside_a_call_is_compared_as_far_as_it_goes() {
     let reconciled = API.result(0);
     for kept in [2, 5, API.ask(0, "clock.sleep-ms") + 1, reconciled] {
-        let ran = Desk::new()
-            .replay(&Recording {
-                lines: API.lines[..kept].to_vec(),
-            })
-            .exits(0);
+        let ran = replay_one(&Recording {
+            lines: API.lines[..kept].to_vec(),
+        })
+        .exits(0);
         let said = format!(": identical as far as recorded: 1 call, {kept} entries; ");
         assert!(ran.stdout.contains(&said), "`{said}`:\n{ran}");
         assert_eq!(ran.stderr, "");
@@ -450,11 +434,10 @@ fn a_recording_that_ends_inside_a_call_is_compared_as_far_as_it_goes() {
         "tags",
     );
     // And between two calls nothing is missing.
-    let ran = Desk::new()
-        .replay(&Recording {
-            lines: API.lines[..=reconciled].to_vec(),
-        })
-        .exits(0);
+    let ran = replay_one(&Recording {
+        lines: API.lines[..=reconciled].to_vec(),
+    })
+    .exits(0);
     assert!(ran.stdout.contains(": identical: 1 call, "), "{ran}");
 }
 
@@ -495,8 +478,8 @@ fn another_guest_diverges_where_it_differs_and_its_digest_is_shown() {
 
 #[test]
 fn show_filters_by_call_and_speaks_json() {
-    let desk = Desk::new();
-    let file = desk.put("api.jsonl", &API.text());
+    let folder = tempfile::tempdir().unwrap();
+    let file = written(&folder, "api.jsonl", &API.text());
     let show = |flags: &[&str]| trueup([&["journal", "show"], flags, &[file.to_str().unwrap()]].concat()).exits(0);
     let all = show(&[]);
     // Three lines about the file come first; the header is one of the entries.

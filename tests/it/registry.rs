@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use support::{Ran, Site, program, ran, trueup};
+use support::{Ran, Site, openssl, program, ran, trueup};
 
 /// The registry prints its address as soon as it listens; that may take a while on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -550,23 +550,8 @@ fn a_file_must_be_signed_by_one_of_the_keys_and_openssl_can_sign_it() {
     let site = site_using("file:lbaas.wasm");
     verify_with(&site, "file:lbaas.wasm", "\"theirs.pub\"");
     fs::write(site.path("lbaas.wasm"), shipped("1")).unwrap();
-    let openssl = |args: &[&str]| {
-        let mut command = Command::new("openssl");
-        let output = command.args(args).current_dir(site.folder()).output();
-        let output = output.unwrap_or_else(|error| panic!("openssl: {error}: apt-get install openssl"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
-    openssl(&[
-        "ecparam",
-        "-name",
-        "prime256v1",
-        "-genkey",
-        "-noout",
-        "-out",
-        "theirs.key",
-    ]);
-    openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
+    openssl(site.folder(), "ecparam -name prime256v1 -genkey -noout -out theirs.key");
+    openssl(site.folder(), "ec -in theirs.key -pubout -out theirs.pub");
     refused(site.run_once(), 2, "is not signed: ");
     // As in docs/registry.md: `base64` breaks the line.
     let sign = "openssl dgst -sha256 -sign theirs.key lbaas.wasm | base64 > lbaas.wasm.sig";

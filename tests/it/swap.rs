@@ -14,75 +14,25 @@ mod start;
 
 use serde_json::Value;
 
-use support::{Engine, Ran, Site, Started};
-
-/// How long resources take to appear: long enough that the guest has to wait.
-const SETTLE: [&str; 2] = ["--settle-ms", "20"];
-
-/// The Services of the quickstart: each with its manifest and its key.
-const SERVICES: [(&str, &str); 3] = [
-    ("api.yaml", "default/api"),
-    ("web.yaml", "default/web"),
-    ("dns.yaml", "kube-system/dns"),
-];
+use support::{Engine, Ran, Running, SETTLE, Site};
 
 /// The quickstart in sync, with a running host.
-struct Running {
-    engine: Engine,
-    site: Site,
-    host: Started,
+fn running() -> Running {
+    running_with(|_| {})
 }
 
-impl Running {
-    fn new() -> Self {
-        Self::with(|_| {})
-    }
-
-    /// `prepare` changes the site before the host starts.
-    fn with(prepare: impl FnOnce(&Site)) -> Self {
-        let engine = Engine::start(&SETTLE);
-        let site = Site::against(&engine);
-        // A worse version destroys more than half: the gate must refuse it, not the approval.
-        site.edit(
-            "trueup.toml",
-            "\n[guests.lbaas]\n",
-            "\n[guests.lbaas]\napprove_above_percent = 100\n",
-        );
-        prepare(&site);
-        let host = started(&site);
-        Self { engine, site, host }
-    }
-
-    /// Ends this host like the system does, and starts another one.
-    fn restarted(self, prepare: impl FnOnce(&Site)) -> Self {
-        let Self { engine, site, host } = self;
-        host.terminate().0.exits(0);
-        prepare(&site);
-        let host = started(&site);
-        Self { engine, site, host }
-    }
-
-    /// Changes the node port of the Service `web`, and waits until it is in sync.
-    fn change_web(&mut self, from: &str, to: &str) {
-        let is_true = |host: &Started| host.stdout().matches("default/web              true ").count();
-        let before = is_true(&self.host);
-        self.site.edit(
-            "manifests/web.yaml",
-            &format!("nodePort: {from}"),
-            &format!("nodePort: {to}"),
-        );
-        support::wait_until("the changed Service", || is_true(&self.host) > before);
-    }
-}
-
-/// A host, once everything is in sync.
-fn started(site: &Site) -> Started {
-    let mut host = site.start("run", &[]);
-    let is_there = |(manifest, _): &(&str, &str)| site.path("manifests").join(manifest).exists();
-    for (_, key) in SERVICES.into_iter().filter(is_there) {
-        host.wait_for(&format!("{key:<24} true "));
-    }
-    host
+/// `prepare` changes the site before the host starts.
+fn running_with(prepare: impl FnOnce(&Site)) -> Running {
+    let engine = Engine::start(&SETTLE);
+    let site = Site::against(&engine);
+    // A worse version destroys more than half: the gate must refuse it, not the approval.
+    site.edit(
+        "trueup.toml",
+        "\n[guests.lbaas]\n",
+        "\n[guests.lbaas]\napprove_above_percent = 100\n",
+    );
+    prepare(&site);
+    Running::start(engine, site)
 }
 
 /// Keeps only the Service `web`, which has two ports.

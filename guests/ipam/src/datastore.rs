@@ -2,9 +2,10 @@
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
+use std::fmt::Display;
+
 use trueup_guest::Level;
 
-use crate::address::Address;
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::metrics::{self, Gauges};
@@ -67,13 +68,13 @@ impl Datastore {
     }
 }
 
-/// Logs a line about one allocation. `more` is the ENI, or the reason.
+/// Logs a line about one allocation. `address` may be any text; `more` is the ENI, or the reason.
 pub(crate) fn log_pod(
     world: &mut impl World,
     level: Level,
     message: &str,
     key: &Key,
-    address: Option<Address>,
+    address: Option<&dyn Display>,
     more: Option<(&str, &str)>,
 ) {
     let fields = key.fields();

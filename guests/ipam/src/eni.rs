@@ -3,11 +3,11 @@
 //! Knows no keys: an address is free or taken here; other modules know its holder.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::address::Address;
 use crate::rests::Cooling;
 
 /// The identity of an interface. Lists are in its order: by device number, then by id.
@@ -36,11 +36,11 @@ pub(crate) struct Eni {
     /// What it is.
     pub(crate) traits: Traits,
     /// Every address, and when it was last unassigned.
-    addresses: BTreeMap<Address, Option<u64>>,
+    addresses: BTreeMap<Ipv4Addr, Option<u64>>,
     /// Free and never unassigned: these go out first.
-    fresh: BTreeSet<Address>,
+    fresh: BTreeSet<Ipv4Addr>,
     /// Free and unassigned at some time: the longest unassigned goes out first.
-    used: BTreeSet<(u64, Address)>,
+    used: BTreeSet<(u64, Ipv4Addr)>,
 }
 
 impl Eni {
@@ -55,12 +55,12 @@ impl Eni {
     }
 
     /// Adds a new address to this interface, as taken.
-    pub(crate) fn add_taken(&mut self, address: Address, unassigned_at_ms: Option<u64>) {
+    pub(crate) fn add_taken(&mut self, address: Ipv4Addr, unassigned_at_ms: Option<u64>) {
         self.addresses.insert(address, unassigned_at_ms);
     }
 
     /// Makes an address of this interface free.
-    pub(crate) fn free(&mut self, address: Address) {
+    pub(crate) fn free(&mut self, address: Ipv4Addr) {
         match self.addresses.get(&address) {
             Some(None) => _ = self.fresh.insert(address),
             Some(&Some(time)) => _ = self.used.insert((time, address)),
@@ -69,7 +69,7 @@ impl Eni {
     }
 
     /// Takes an address; false if it was not free.
-    pub(crate) fn take(&mut self, address: Address) -> bool {
+    pub(crate) fn take(&mut self, address: Ipv4Addr) -> bool {
         match self.addresses.get(&address) {
             Some(None) => self.fresh.remove(&address),
             Some(&Some(time)) => self.used.remove(&(time, address)),
@@ -78,18 +78,18 @@ impl Eni {
     }
 
     /// Removes the address; returns when it was last unassigned.
-    pub(crate) fn remove(&mut self, address: Address) -> Option<u64> {
+    pub(crate) fn remove(&mut self, address: Ipv4Addr) -> Option<u64> {
         self.take(address);
         self.addresses.remove(&address).flatten()
     }
 
     /// When the address was last unassigned. `None` also if this interface does not have it.
-    pub(crate) fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+    pub(crate) fn unassigned_at_ms(&self, address: Ipv4Addr) -> Option<u64> {
         self.addresses.get(&address).copied().flatten()
     }
 
     /// Sets when the address was last unassigned; it stays free or taken. Returns the earlier time.
-    pub(crate) fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace_unassigned_at(&mut self, address: Ipv4Addr, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let was_free = self.take(address);
         let time = self.addresses.get_mut(&address)?;
         let before = std::mem::replace(time, unassigned_at_ms);
@@ -109,7 +109,7 @@ impl Eni {
     }
 
     /// The address to give out next.
-    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {
+    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Ipv4Addr> {
         self.fresh.first().copied().or_else(|| {
             // The longest unassigned address: if it rests, all do.
             let &(time, address) = self.used.first()?;
@@ -118,7 +118,7 @@ impl Eni {
     }
 
     /// The free addresses that rest, with the time of their unassignment, the latest first.
-    pub(crate) fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Address, u64)> {
+    pub(crate) fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Ipv4Addr, u64)> {
         self.used
             .iter()
             .rev()
@@ -127,7 +127,7 @@ impl Eni {
     }
 
     /// All addresses ascending, with the time of their last unassignment.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Address, Option<u64>)> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Ipv4Addr, Option<u64>)> {
         self.addresses.iter().map(|(&address, &time)| (address, time))
     }
 
@@ -151,8 +151,8 @@ impl Eni {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Address {
-        Address::parse(text).unwrap()
+    fn address(text: &str) -> Ipv4Addr {
+        text.parse().unwrap()
     }
 
     fn eni(times: &[(&str, Option<u64>)]) -> Eni {

@@ -1,8 +1,9 @@
 //! The exported functions about ENIs and their addresses, over any [`World`].
 
+use std::net::Ipv4Addr;
+
 use trueup_guest::Level;
 
-use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
 use crate::datastore::{Datastore, log_pod};
 use crate::eni::{Eni, EniKey, Traits};
@@ -54,7 +55,7 @@ impl Datastore {
         self.memory.add_address(&place, address);
         if let Some(key) = taken_over {
             let message = "a held allocation has its address now";
-            log_pod(world, Level::Info, message, &key, Some(address), Some(("eni", id)));
+            log_pod(world, Level::Info, message, &key, Some(&address), Some(("eni", id)));
         }
         self.show(world);
         Ok(())
@@ -103,7 +104,7 @@ impl Datastore {
         if taken > 0 && !force {
             return Err(Error::EniInUse);
         }
-        let addresses: Vec<(Address, Option<u64>)> = eni.addresses().collect();
+        let addresses: Vec<(Ipv4Addr, Option<u64>)> = eni.addresses().collect();
         let asks_time = taken > 0 || addresses.iter().any(|&(_, time)| self.may_rest(time).is_some());
         let now_ms = if asks_time { self.now_ms(world) } else { 0 };
         let mut forgotten = Vec::with_capacity(taken);
@@ -243,7 +244,7 @@ impl Datastore {
     }
 
     fn eni_info(&self, key: &EniKey, eni: &Eni) -> EniInfo {
-        let info = |(address, unassigned_at_ms): (Address, Option<u64>)| AddressInfo {
+        let info = |(address, unassigned_at_ms): (Ipv4Addr, Option<u64>)| AddressInfo {
             address: address.to_string(),
             key: self.memory.holder(address).map(|holder| holder.key.fields().clone()),
             unassigned_at_ms,
@@ -259,7 +260,7 @@ impl Datastore {
     }
 
     /// Deletes an unassigned address. If it rests, memory keeps the rest.
-    fn remove_free_address(&mut self, world: &mut impl World, address: Address) {
+    fn remove_free_address(&mut self, world: &mut impl World, address: Ipv4Addr) {
         let Some(time) = self.may_rest(self.memory.unassigned_at_ms(address)) else {
             self.memory.remove_address(address);
             return;
@@ -277,17 +278,17 @@ impl Datastore {
     }
 
     /// Logs which pod loses the address by force.
-    fn evict(&self, world: &mut impl World, id: &str, address: Address) {
+    fn evict(&self, world: &mut impl World, id: &str, address: Ipv4Addr) {
         if let Some(holder) = self.memory.holder(address) {
             let eni = Some(("eni", id));
             let message = "the address is taken from its pod by force";
-            log_pod(world, Level::Warn, message, &holder.key, Some(address), eni);
+            log_pod(world, Level::Warn, message, &holder.key, Some(&address), eni);
         }
     }
 
     /// Stores that these addresses have no pod any more. They have none even if that fails: the cloud has taken them,
     /// and the next change writes a whole checkpoint.
-    fn forget(&mut self, world: &mut impl World, addresses: &[Address], now_ms: u64) {
+    fn forget(&mut self, world: &mut impl World, addresses: &[Ipv4Addr], now_ms: u64) {
         if let Err(why) = self.write(world, now_ms, Some(stored::forget(addresses, now_ms))) {
             let message = "the removal was not stored, the next change makes up for it";
             world.warn(message, &[("error", &why)]);
@@ -295,6 +296,67 @@ impl Datastore {
     }
 }
 
-fn parse(ipv4: &str) -> Result<Address, Error> {
-    Address::parse(ipv4).ok_or_else(|| Error::InvalidIp(ipv4.to_owned()))
+/// Unlike the addresses that other guests share, an address here has one spelling, and is no IPv6 address: what is
+/// stored under one text must never be found under another.
+fn parse(ipv4: &str) -> Result<Ipv4Addr, Error> {
+    ipv4.parse().map_err(|_| Error::InvalidIp(ipv4.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn any_other_spelling_is_no_address() {
+        for text in [
+            "",
+            " 10.0.0.1",
+            "10.0.0.1 ",
+            "10.0.0.1\n",
+            "010.0.0.1",
+            "10.0.0.01",
+            "10.0.0.00",
+            "10.0.0.256",
+            "10.0.0",
+            "10.0.0.1.2",
+            "10.0..1",
+            "+1.0.0.1",
+            "-1.0.0.1",
+            "0x1.0.0.1",
+            "1e1.0.0.1",
+            "10.0.0.1/32",
+            "10.0.0.1:80",
+            "::1",
+            "::ffff:10.0.0.1",
+            "٣.0.0.1",
+            "10.0.0.1\0",
+            "167772161",
+        ] {
+            assert_eq!(parse(text), Err(Error::InvalidIp(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_meaning_is_attached_to_any_value() {
+        for text in ["0.0.0.0", "255.255.255.255", "127.0.0.1", "224.0.0.1"] {
+            assert_eq!(parse(text).map(|address| address.to_string()).as_deref(), Ok(text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_is_by_number(left: u32, right: u32) {
+            let [one, other] = [left, right].map(|n| parse(&Ipv4Addr::from_bits(n).to_string()).unwrap());
+            prop_assert_eq!(one.cmp(&other), left.cmp(&right));
+            prop_assert_eq!(one.to_string(), Ipv4Addr::from_bits(left).to_string());
+        }
+
+        #[test]
+        fn what_is_taken_is_spelled_as_it_was(text in "[0-9.]{1,16}|[0-9]{1,3}(\\.[0-9]{1,3}){3}") {
+            if let Ok(address) = parse(&text) {
+                prop_assert_eq!(address.to_string(), text);
+            }
+        }
+    }
 }

@@ -21,7 +21,6 @@ use crate::bindings::exports::trueup::ipam::datastore::{
 };
 use crate::datastore::Datastore;
 
-mod address;
 mod bindings;
 mod datastore;
 mod eni;

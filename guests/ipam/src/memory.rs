@@ -6,9 +6,9 @@
 //! becomes assigned as soon as its address appears.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use crate::address::Address;
 use crate::eni::{Eni, EniKey, Traits};
 use crate::key::Key;
 use crate::rests::{Cooling, Rests};
@@ -26,7 +26,7 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// The holder for this key and address.
-    pub(crate) fn new(key: Key, address: Address) -> Self {
+    pub(crate) fn new(key: Key, address: Ipv4Addr) -> Self {
         let stored = stored::allocation(&key, address);
         Self { key, stored }
     }
@@ -37,10 +37,10 @@ impl Holder {
 pub(crate) struct Memory {
     enis: BTreeMap<EniKey, Eni>,
     by_id: BTreeMap<Rc<str>, EniKey>,
-    places: BTreeMap<Address, EniKey>,
-    holders: BTreeMap<Address, Holder>,
-    by_key: BTreeMap<Key, Address>,
-    held: BTreeSet<Address>,
+    places: BTreeMap<Ipv4Addr, EniKey>,
+    holders: BTreeMap<Ipv4Addr, Holder>,
+    by_key: BTreeMap<Key, Ipv4Addr>,
+    held: BTreeSet<Ipv4Addr>,
     rests: Rests,
 }
 
@@ -61,17 +61,17 @@ impl Memory {
     }
 
     /// The interface that has the address.
-    pub(crate) fn place(&self, address: Address) -> Option<&EniKey> {
+    pub(crate) fn place(&self, address: Ipv4Addr) -> Option<&EniKey> {
         self.places.get(&address)
     }
 
     /// The holder of the address, assigned or held.
-    pub(crate) fn holder(&self, address: Address) -> Option<&Holder> {
+    pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<&Holder> {
         self.holders.get(&address)
     }
 
     /// The address of the key, assigned or held.
-    pub(crate) fn address_of(&self, key: &Key) -> Option<Address> {
+    pub(crate) fn address_of(&self, key: &Key) -> Option<Ipv4Addr> {
         self.by_key.get(key).copied()
     }
 
@@ -82,7 +82,7 @@ impl Memory {
     }
 
     /// The held allocations by address.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (Address, &Holder)> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = (Ipv4Addr, &Holder)> {
         self.held
             .iter()
             .filter_map(|&address| Some((address, self.holder(address)?)))
@@ -146,7 +146,7 @@ impl Memory {
 
     /// Adds an address that no interface has: assigned if it was held, else free. It keeps the time of its last
     /// unassignment if memory knows it.
-    pub(crate) fn add_address(&mut self, place: &EniKey, address: Address) {
+    pub(crate) fn add_address(&mut self, place: &EniKey, address: Ipv4Addr) {
         let Some(eni) = self.enis.get_mut(place) else { return };
         eni.add_taken(address, self.rests.replace(address, None));
         self.places.insert(address, place.clone());
@@ -156,7 +156,7 @@ impl Memory {
     }
 
     /// Removes an address with its allocation from its interface; returns when it was last unassigned.
-    pub(crate) fn remove_address(&mut self, address: Address) -> Option<u64> {
+    pub(crate) fn remove_address(&mut self, address: Ipv4Addr) -> Option<u64> {
         self.release(address);
         let place = self.places.remove(&address)?;
         let eni = self.enis.get_mut(&place)?;
@@ -164,7 +164,7 @@ impl Memory {
     }
 
     /// Gives a free address to a key that has none. If no interface has the address, it is held.
-    pub(crate) fn allocate(&mut self, address: Address, holder: Holder) {
+    pub(crate) fn allocate(&mut self, address: Ipv4Addr, holder: Holder) {
         match self.eni_of(address) {
             Some(eni) => eni.take(address),
             None => self.held.insert(address),
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// Ends the allocation of the address and keeps its time of unassignment; returns the holder.
-    pub(crate) fn release(&mut self, address: Address) -> Option<Holder> {
+    pub(crate) fn release(&mut self, address: Ipv4Addr) -> Option<Holder> {
         let holder = self.forget_holder(address)?;
         match self.eni_of(address) {
             Some(eni) => eni.free(address),
@@ -183,18 +183,18 @@ impl Memory {
         Some(holder)
     }
 
-    fn eni_of(&mut self, address: Address) -> Option<&mut Eni> {
+    fn eni_of(&mut self, address: Ipv4Addr) -> Option<&mut Eni> {
         self.enis.get_mut(self.places.get(&address)?)
     }
 
-    fn forget_holder(&mut self, address: Address) -> Option<Holder> {
+    fn forget_holder(&mut self, address: Ipv4Addr) -> Option<Holder> {
         let holder = self.holders.remove(&address)?;
         self.by_key.remove(&holder.key);
         Some(holder)
     }
 
     /// When the address was last unassigned, as far as memory knows.
-    pub(crate) fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+    pub(crate) fn unassigned_at_ms(&self, address: Ipv4Addr) -> Option<u64> {
         match self.places.get(&address) {
             Some(place) => self.enis.get(place)?.unassigned_at_ms(address),
             None => self.rests.get(address),
@@ -202,7 +202,7 @@ impl Memory {
     }
 
     /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
-    pub(crate) fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace_unassigned_at(&mut self, address: Ipv4Addr, unassigned_at_ms: Option<u64>) -> Option<u64> {
         match self.eni_of(address) {
             Some(eni) => eni.replace_unassigned_at(address, unassigned_at_ms),
             None => self.rests.replace(address, unassigned_at_ms),
@@ -210,20 +210,20 @@ impl Memory {
     }
 
     /// The address rests from now on; returns its previous time of unassignment.
-    pub(crate) fn rest(&mut self, address: Address, cooling: Cooling, now_ms: u64) -> Option<u64> {
+    pub(crate) fn rest(&mut self, address: Ipv4Addr, cooling: Cooling, now_ms: u64) -> Option<u64> {
         // Interfaces show the time even if it means no rest; elsewhere memory keeps only rests.
         let remembered = self.places.contains_key(&address) || cooling.rests(now_ms, now_ms);
         self.replace_unassigned_at(address, remembered.then_some(now_ms))
     }
 
     /// The address to give out next: of the first interface that has one.
-    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
+    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Ipv4Addr)> {
         let mut enis = self.enis.iter();
         enis.find_map(|(key, eni)| Some((key.clone(), eni.candidate(cooling, now_ms)?)))
     }
 
     /// Every unassigned address that rests, in an interface or remembered, by address.
-    pub(crate) fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Address, u64)> {
+    pub(crate) fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Ipv4Addr, u64)> {
         let remembered = self.rests.iter().filter(|&(_, time)| cooling.rests(time, now_ms));
         let mut all: Vec<_> = self
             .enis
@@ -243,8 +243,8 @@ mod tests {
 
     const COOLING: Cooling = Cooling::of_ms(10);
 
-    fn address(text: &str) -> Address {
-        Address::parse(text).unwrap()
+    fn address(text: &str) -> Ipv4Addr {
+        text.parse().unwrap()
     }
 
     fn key(container_id: &str) -> Key {
@@ -281,7 +281,7 @@ mod tests {
         ]
     }
 
-    fn given_out(memory: &mut Memory, now_ms: u64) -> Option<Address> {
+    fn given_out(memory: &mut Memory, now_ms: u64) -> Option<Ipv4Addr> {
         let (_, address) = memory.candidate(COOLING, now_ms)?;
         memory.allocate(address, Holder::new(key(&address.to_string()), address));
         Some(address)

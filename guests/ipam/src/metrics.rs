@@ -34,7 +34,7 @@ impl Gauges {
     pub(crate) fn follow(&mut self, world: &mut impl World, memory: &Memory) {
         for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
             if sent.replace(number) != Some(number) {
-                world.gauge_set(name, &[], f64::from(count(number)));
+                world.gauge_count(name, &[], number);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The exported functions about pods: which address a key gets, returns, or has.
 
+use std::net::Ipv4Addr;
+
 use trueup_guest::Level;
 
-use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
 use crate::eni::{Eni, EniKey};
@@ -43,8 +44,8 @@ impl Datastore {
         &mut self,
         world: &mut impl World,
         holder: Holder,
-        held: Option<Address>,
-        (place, address): (&EniKey, Address),
+        held: Option<Ipv4Addr>,
+        (place, address): (&EniKey, Ipv4Addr),
         now_ms: u64,
     ) -> Result<(), Error> {
         let given_up = held.and_then(|held| {
@@ -65,10 +66,10 @@ impl Datastore {
         }
         if let Some((held, _, _)) = given_up {
             let message = "a held allocation is given up";
-            log_pod(world, Level::Warn, message, &key, Some(held), None);
+            log_pod(world, Level::Warn, message, &key, Some(&held), None);
         }
         let eni = Some(("eni", &*place.id));
-        log_pod(world, Level::Info, "assigned", &key, Some(address), eni);
+        log_pod(world, Level::Info, "assigned", &key, Some(&address), eni);
         Ok(())
     }
 
@@ -92,7 +93,7 @@ impl Datastore {
             return Err(Error::BackingStore(why));
         }
         let eni = self.memory.place(address).map(|place| ("eni", &*place.id));
-        log_pod(world, Level::Info, "unassigned", &holder.key, Some(address), eni);
+        log_pod(world, Level::Info, "unassigned", &holder.key, Some(&address), eni);
         self.show(world);
         Ok(assignment(address, self.device_number(address)))
     }
@@ -122,13 +123,13 @@ impl Datastore {
 
     /// The address that an unassignment of this key frees: its own, else that of its container as the runtime reported
     /// it.
-    fn found(&self, key: &Key) -> Option<Address> {
+    fn found(&self, key: &Key) -> Option<Ipv4Addr> {
         self.memory
             .address_of(key)
             .or_else(|| self.memory.address_of(&Key::migrated(&key.fields().container_id)))
     }
 
-    fn device_number(&self, address: Address) -> i32 {
+    fn device_number(&self, address: Ipv4Addr) -> i32 {
         let place = self.memory.place(address);
         place.map_or(NO_DEVICE, |place| place.device_number)
     }
@@ -148,14 +149,14 @@ fn whole(key: IpamKey) -> Result<Key, Error> {
     }
 }
 
-fn assignment(address: Address, device_number: i32) -> Assignment {
+fn assignment(address: Ipv4Addr, device_number: i32) -> Assignment {
     Assignment {
         ip: address.to_string(),
         device_number,
     }
 }
 
-fn pod(address: Address, holder: &Holder, device_number: i32) -> PodIpInfo {
+fn pod(address: Ipv4Addr, holder: &Holder, device_number: i32) -> PodIpInfo {
     PodIpInfo {
         key: holder.key.fields().clone(),
         ip: address.to_string(),

@@ -8,10 +8,11 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::net::Ipv4Addr;
 
 use trueup_guest::Level;
 
-use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::Error;
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::{Datastore, log_pod};
@@ -87,7 +88,7 @@ impl Datastore {
     }
 
     /// The later of the stored time and memory's. If the clock went back since, the time is now.
-    fn take_times(&mut self, stored: &BTreeMap<Address, u64>, now_ms: u64) {
+    fn take_times(&mut self, stored: &BTreeMap<Ipv4Addr, u64>, now_ms: u64) {
         for (&address, &time) in stored {
             let time = time.min(now_ms);
             let in_eni = self.memory.place(address).is_some();
@@ -106,7 +107,7 @@ struct Restoration<'d> {
     memory: &'d mut Memory,
     now_ms: u64,
     /// The allocations of memory that were claimed.
-    claimed: BTreeSet<Address>,
+    claimed: BTreeSet<Ipv4Addr>,
     has_dropped: bool,
 }
 
@@ -128,7 +129,7 @@ impl<'d> Restoration<'d> {
     }
 
     fn take(&mut self, world: &mut impl World, Claim { key, ipv4 }: Claim) {
-        let Some(address) = Address::parse(&ipv4) else {
+        let Ok(address) = ipv4.parse::<Ipv4Addr>() else {
             return self.drop(world, &key, &ipv4, "it is no IPv4 address");
         };
         let in_eni = self.memory.place(address).is_some();
@@ -159,25 +160,18 @@ impl<'d> Restoration<'d> {
         self.claimed.insert(address);
         if !in_eni {
             let message = "the allocation is held until an ENI has its address";
-            log_pod(world, Level::Info, message, &key, Some(address), None);
+            log_pod(world, Level::Info, message, &key, Some(&address), None);
         }
     }
 
-    fn drop_resting(&mut self, world: &mut impl World, key: &Key, address: Address, why: &str) {
+    fn drop_resting(&mut self, world: &mut impl World, key: &Key, address: Ipv4Addr, why: &str) {
         self.memory.rest(address, self.settings.cooling, self.now_ms);
-        self.drop(world, key, &address.to_string(), why);
+        self.drop(world, key, &address, why);
     }
 
-    fn drop(&mut self, world: &mut impl World, key: &Key, ipv4: &str, why: &str) {
+    fn drop(&mut self, world: &mut impl World, key: &Key, ipv4: &dyn Display, why: &str) {
         self.has_dropped = true;
-        let fields = key.fields();
-        let shown = [
-            ("network", fields.network_name.as_str()),
-            ("container", &fields.container_id),
-            ("interface", &fields.if_name),
-            ("address", ipv4),
-            ("why", why),
-        ];
-        world.warn("an allocation is dropped", &shown);
+        let why = Some(("why", why));
+        log_pod(world, Level::Warn, "an allocation is dropped", key, Some(ipv4), why);
     }
 }

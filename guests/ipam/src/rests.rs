@@ -1,8 +1,7 @@
 //! How long an unassigned address rests, and the rests of addresses that no ENI has.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use crate::address::Address;
+use std::net::Ipv4Addr;
 
 /// How long an address rests after its unassignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +26,13 @@ impl Cooling {
 /// Addresses of no ENI, and when they were unassigned: one that is added again in time goes on resting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rests {
-    by_address: BTreeMap<Address, u64>,
-    by_time: BTreeSet<(u64, Address)>,
+    by_address: BTreeMap<Ipv4Addr, u64>,
+    by_time: BTreeSet<(u64, Ipv4Addr)>,
 }
 
 impl Rests {
     /// Sets when the address was unassigned; `None` forgets it. Returns the earlier value.
-    pub(crate) fn replace(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace(&mut self, address: Ipv4Addr, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let before = match unassigned_at_ms {
             Some(time) => self.by_address.insert(address, time),
             None => self.by_address.remove(&address),
@@ -48,7 +47,7 @@ impl Rests {
     }
 
     /// `None` if the address is not remembered.
-    pub(crate) fn get(&self, address: Address) -> Option<u64> {
+    pub(crate) fn get(&self, address: Ipv4Addr) -> Option<u64> {
         self.by_address.get(&address).copied()
     }
 
@@ -72,7 +71,7 @@ impl Rests {
     }
 
     /// All of them, by address.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Address, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ipv4Addr, u64)> {
         self.by_address.iter().map(|(&address, &time)| (address, time))
     }
 }
@@ -95,7 +94,7 @@ mod tests {
     #[test]
     fn after_a_step_back_of_the_clock_a_rest_lasts_one_period_from_now() {
         let cooling = Cooling::of_ms(10);
-        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| Address::parse(text).unwrap());
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let mut rests = Rests::default();
         rests.replace(one, Some(1000));
         rests.replace(two, Some(3));
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_over_is_forgotten_and_the_rest_stays() {
-        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| Address::parse(text).unwrap());
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
         let mut rests = Rests::default();
         assert_eq!(rests.replace(two, Some(5)), None);
         assert_eq!(rests.replace(one, Some(50)), None);

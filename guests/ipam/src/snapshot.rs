@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Guest, Imports, snapshot, text};
 
-use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::datastore::Datastore;
 use crate::eni::{Eni, EniKey, Traits};
@@ -47,7 +47,7 @@ struct StoredEni<'s> {
 
 #[derive(Serialize, Deserialize)]
 struct StoredAddress<'s> {
-    address: Address,
+    address: Ipv4Addr,
     // Null, but not missing.
     #[serde(deserialize_with = "Option::deserialize")]
     key: Option<Cow<'s, IpamKey>>,
@@ -58,7 +58,7 @@ struct StoredAddress<'s> {
 #[derive(Serialize, Deserialize)]
 struct Held<'s> {
     key: Cow<'s, IpamKey>,
-    ipv4: Address,
+    ipv4: Ipv4Addr,
 }
 
 impl Guest for Datastore {
@@ -162,7 +162,7 @@ fn add_eni(memory: &mut Memory, eni: StoredEni<'_>) -> Option<()> {
 }
 
 /// `None` if the key is incomplete, or already has an address.
-fn allocate(memory: &mut Memory, address: Address, key: IpamKey) -> Option<()> {
+fn allocate(memory: &mut Memory, address: Ipv4Addr, key: IpamKey) -> Option<()> {
     let key = Key::new(key);
     let is_new = key.missing().is_none() && memory.address_of(&key).is_none();
     is_new.then(|| memory.allocate(address, Holder::new(key, address)))

@@ -9,13 +9,13 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trueup_guest::{snapshot, text};
 
-use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::json::{self, Members};
 use crate::key::Key;
@@ -25,7 +25,7 @@ use crate::memory::Holder;
 const VERSION: &str = "vpc-cni-ipam/1";
 
 /// A stored allocation.
-pub(crate) fn allocation(key: &Key, address: Address) -> Rc<str> {
+pub(crate) fn allocation(key: &Key, address: Ipv4Addr) -> Rc<str> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Allocation<'k> {
@@ -33,7 +33,7 @@ pub(crate) fn allocation(key: &Key, address: Address) -> Rc<str> {
         #[serde(rename = "containerID")]
         container_id: &'k str,
         if_name: &'k str,
-        ipv4: Address,
+        ipv4: Ipv4Addr,
     }
     let fields = key.fields();
     Rc::from(snapshot::write(&Allocation {
@@ -57,13 +57,13 @@ pub(crate) fn entry(op: &str, holder: &Holder, now_ms: u64) -> String {
 }
 
 /// The entry of addresses that their pods lost by force.
-pub(crate) fn forget(addresses: &[Address], now_ms: u64) -> String {
+pub(crate) fn forget(addresses: &[Ipv4Addr], now_ms: u64) -> String {
     let addresses = snapshot::write(&addresses);
     format!(r#"{{"op":"forget","ipv4":{addresses},"at":{now_ms}}}"#)
 }
 
 /// The entry of addresses that rest, with the times of their unassignment.
-pub(crate) fn rest(addresses: &[(Address, u64)]) -> String {
+pub(crate) fn rest(addresses: &[(Ipv4Addr, u64)]) -> String {
     let rests = addresses.iter().map(|&(ipv4, at)| Rest { ipv4, at });
     let rests = snapshot::write(&rests.collect::<Vec<_>>());
     format!(r#"{{"op":"rest","addresses":{rests}}}"#)
@@ -72,7 +72,7 @@ pub(crate) fn rest(addresses: &[(Address, u64)]) -> String {
 /// An address that rests.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Rest {
-    pub(crate) ipv4: Address,
+    pub(crate) ipv4: Ipv4Addr,
     /// When it was unassigned.
     pub(crate) at: u64,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Stored {
     /// In the checkpoint's order, then in that of the entries.
     pub(crate) claims: Vec<Claim>,
     /// The time of unassignment in the last entry that names the address.
-    pub(crate) unassigned_at_ms: BTreeMap<Address, u64>,
+    pub(crate) unassigned_at_ms: BTreeMap<Ipv4Addr, u64>,
 }
 
 /// Reads a checkpoint and applies the entries, oldest first.
@@ -146,10 +146,10 @@ fn read_claim(text: &str) -> Option<Claim> {
 
 /// The meaning of one entry.
 enum Change {
-    Assign(Key, Address),
-    Unassign(Key, Address, u64),
-    Forget(Vec<Address>, u64),
-    Rest(Vec<(Address, u64)>),
+    Assign(Key, Ipv4Addr),
+    Unassign(Key, Ipv4Addr, u64),
+    Forget(Vec<Ipv4Addr>, u64),
+    Rest(Vec<(Ipv4Addr, u64)>),
 }
 
 /// The fault of an entry.
@@ -171,7 +171,7 @@ fn read_entry(entry: &str) -> Result<Change, Fault> {
     change.ok_or(Fault::Malformed)
 }
 
-fn read_change(members: &Members<'_>) -> Option<(Key, Address, u64)> {
+fn read_change(members: &Members<'_>) -> Option<(Key, Ipv4Addr, u64)> {
     let key = Key::new(IpamKey {
         network_name: members.get("networkName")?,
         container_id: members.get("containerID")?,
@@ -200,8 +200,8 @@ struct Folding {
     /// `None` once an entry has dropped it. The indexes may still hold its number.
     claims: Vec<Option<Claim>>,
     by_key: BTreeMap<Key, Vec<usize>>,
-    by_address: BTreeMap<Address, Vec<usize>>,
-    unassigned_at_ms: BTreeMap<Address, u64>,
+    by_address: BTreeMap<Ipv4Addr, Vec<usize>>,
+    unassigned_at_ms: BTreeMap<Ipv4Addr, u64>,
 }
 
 impl Folding {
@@ -217,7 +217,7 @@ impl Folding {
         let number = self.claims.len();
         self.by_key.entry(claim.key.clone()).or_default().push(number);
         // Entries name addresses, so they never find a claim with an invalid text.
-        if let Some(address) = Address::parse(&claim.ipv4) {
+        if let Ok(address) = claim.ipv4.parse() {
             self.by_address.entry(address).or_default().push(number);
         }
         self.claims.push(Some(claim));
@@ -258,7 +258,7 @@ impl Folding {
         }
     }
 
-    fn drop_address(&mut self, address: Address) {
+    fn drop_address(&mut self, address: Ipv4Addr) {
         let numbers = self.by_address.remove(&address).unwrap_or_default();
         self.drop_claims(numbers);
     }
@@ -287,7 +287,7 @@ mod tests {
             "\u{7f}",
             r#"\t\u0001\u001f\b\f\n\r","ipv4":"10.0.0.5""#
         );
-        let address = Address::parse("10.0.0.5").unwrap();
+        let address = Ipv4Addr::new(10, 0, 0, 5);
         assert_eq!(&*allocation(&key, address), format!("{{{expected}}}"));
         let holder = Holder::new(key.clone(), address);
         let data = checkpoint(&[&*holder.stored]);

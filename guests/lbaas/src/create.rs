@@ -11,7 +11,7 @@ use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
 use crate::plan;
-use crate::reconcile::{Reconcile, note_end};
+use crate::reconcile::Reconcile;
 use crate::world::{World, complete};
 
 /// A resource that a load balancer waits for.
@@ -39,13 +39,13 @@ impl<W: World> Reconcile<'_, W> {
         let (balancers, specs): (Vec<usize>, Vec<Spec>) = creations.into_iter().unzip();
         metrics::set_pending(self.world, "create", specs.len());
         let answers = self.world.create(&specs, std::slice::from_ref(&self.desired.tag));
+        let (answers, end) = complete(answers, specs.len());
         metrics::set_pending(self.world, "create", 0);
 
         let mut awaited = Vec::with_capacity(specs.len());
         let (mut created, mut failed) = (Tally::default(), Tally::default());
         let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
-        let mut end = None;
-        for ((spec, balancer), answer) in specs.iter().zip(balancers).zip(complete(answers, specs.len())) {
+        for ((spec, balancer), answer) in specs.iter().zip(balancers).zip(answers) {
             let kind = order::kind(spec);
             match answer {
                 Ok(object) => {
@@ -65,7 +65,6 @@ impl<W: World> Reconcile<'_, W> {
                     failed.add(kind);
                     let which = [("kind", order::word(kind)), ("name", order::name(spec))];
                     self.warn("not created", which, &outcome::api_words(&error));
-                    note_end(&mut end, &error);
                     errors.entry(balancer).or_insert(error);
                 }
             }
@@ -121,21 +120,17 @@ impl<W: World> Reconcile<'_, W> {
     /// One look at all of them. Returns what is left to wait for, in the same order.
     fn look(&mut self, awaited: Vec<Awaited>) -> Result<Vec<Awaited>, ApiError> {
         let refs: Vec<ObjectRef> = awaited.iter().map(|awaited| awaited.reference.clone()).collect();
-        let answers = self.world.get(&refs);
+        let (answers, end) = complete(self.world.get(&refs), refs.len());
+        end.map_or(Ok(()), Err)?;
         let mut left = Vec::new();
         let mut failed = Vec::new();
-        let mut end = None;
-        for (awaited, answer) in awaited.into_iter().zip(complete(answers, refs.len())) {
-            if let Err(error) = &answer {
-                note_end(&mut end, error);
-            }
+        for (awaited, answer) in awaited.into_iter().zip(answers) {
             match answer {
                 Ok(object) if plan::is_ready(self.settings.failed_objects, object.state) => {}
                 Ok(object) if object.state != State::Failed => left.push(awaited),
                 Ok(_) | Err(_) => failed.push(awaited),
             }
         }
-        end.map_or(Ok(()), Err)?;
         // Its load balancer stops waiting: if it created resources, the next round sees the result; if it only had
         // progressing ones, this call can do nothing for it.
         let leaving: BTreeSet<usize> = failed.iter().map(|awaited| awaited.balancer).collect();

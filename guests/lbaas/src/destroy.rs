@@ -9,7 +9,7 @@ use crate::bindings::trueup::lbaas::types::{Object, ObjectRef};
 use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
-use crate::reconcile::{Reconcile, note_end};
+use crate::reconcile::Reconcile;
 use crate::world::{World, complete};
 
 /// A resource to destroy.
@@ -93,10 +93,9 @@ impl<W: World> Reconcile<'_, W> {
         // The order of destruction sorts by kind first, so each kind is one run.
         for group in all.chunk_by_mut(|one, next| one.reference.kind == next.reference.kind) {
             let refs: Vec<ObjectRef> = group.iter().map(|doomed| doomed.reference.clone()).collect();
-            let answers = self.world.destroy(&refs);
+            let (answers, end) = complete(self.world.destroy(&refs), refs.len());
             let (mut gone, mut retries) = (Tally::default(), Tally::default());
-            let mut end = None;
-            for (doomed, answer) in group.iter_mut().zip(complete(answers, refs.len())) {
+            for (doomed, answer) in group.iter_mut().zip(answers) {
                 let kind = doomed.reference.kind;
                 match answer {
                     Ok(()) | Err(ApiError::NotFound) => {
@@ -107,7 +106,6 @@ impl<W: World> Reconcile<'_, W> {
                         }
                     }
                     Err(error) => {
-                        note_end(&mut end, &error);
                         retries.add(kind);
                         doomed.error = Some(error);
                     }

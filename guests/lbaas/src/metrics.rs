@@ -31,9 +31,7 @@ pub const CREATE_SECONDS: &str = "trueup_lbaas_create_resources_duration_seconds
 
 /// Sets how many resources are still to `create` or to `destroy`; 0 ends that.
 pub fn set_pending(world: &mut impl World, operation: &str, count: usize) {
-    // A 32-bit memory can't hold more than u32::MAX resources.
-    let value = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    world.gauge_set("trueup_lbaas_resources_pending", &[("operation", operation)], value);
+    world.gauge_count("trueup_lbaas_resources_pending", &[("operation", operation)], count);
 }
 
 /// Observes the time since `start_ms`, in seconds. A clock that went back gives 0.

@@ -19,7 +19,7 @@ use crate::outcome;
 use crate::own;
 use crate::plan::{self, Verdict};
 use crate::settings::Settings;
-use crate::world::{World, complete, ends_call};
+use crate::world::{World, complete};
 
 /// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {
@@ -161,15 +161,13 @@ impl<W: World> Reconcile<'_, W> {
         entries.sort();
         let (refs, balancers): (Vec<ObjectRef>, Vec<usize>) = entries.into_iter().unzip();
 
-        let answers = self.world.reset(&refs);
+        let (answers, end) = complete(self.world.reset(&refs), refs.len());
         let mut done = Tally::default();
         let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
-        let mut end = None;
-        for ((reference, balancer), answer) in refs.iter().zip(balancers).zip(complete(answers, refs.len())) {
+        for ((reference, balancer), answer) in refs.iter().zip(balancers).zip(answers) {
             match answer {
                 Ok(()) | Err(ApiError::NotFound) => done.add(reference.kind),
                 Err(error) => {
-                    note_end(&mut end, &error);
                     errors.entry(balancer).or_insert(error);
                 }
             }
@@ -252,12 +250,5 @@ impl<W: World> Reconcile<'_, W> {
         let error = |balancer: Balancer| balancer.outcome?.err();
         let errors = self.balancers.into_iter().filter_map(error).collect();
         outcome::joined(errors).map_or(Ok(self.report), Err)
-    }
-}
-
-/// Keeps the first error of a list that ends the whole call.
-pub(crate) fn note_end(end: &mut Option<ApiError>, error: &ApiError) {
-    if end.is_none() && ends_call(error) {
-        *end = Some(error.clone());
     }
 }

@@ -10,5 +10,6 @@ trueup_guest::bindings! {
         "../../wit/nodesync",
         "../../wit/service",
     ],
+    with: { "trueup:etcd/kv@0.1.0": ::trueup_guest::bindings::trueup::etcd::kv },
     derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
 }

@@ -25,7 +25,6 @@ mod cache;
 mod dnat;
 mod global;
 mod keys;
-mod metrics;
 mod renderer;
 mod settings;
 #[cfg(test)]

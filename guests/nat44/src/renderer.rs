@@ -4,6 +4,7 @@
 
 use trueup_guest::Level;
 use trueup_guest::address::Address;
+use trueup_guest::etcd;
 
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
@@ -13,7 +14,7 @@ use crate::global;
 use crate::keys::{Keys, label};
 use crate::settings::Settings;
 use crate::values::json;
-use crate::world::{World, words};
+use crate::world::World;
 use crate::writes::Writes;
 
 /// The state between calls, whatever became of writes.
@@ -64,7 +65,7 @@ impl Renderer {
         self.state.backends = event.backend_ifs;
         let listing = world.list_prefix(&self.keys.prefix).map_err(|error| {
             self.state.cache = Cache::default();
-            words(&error)
+            etcd::words(&error)
         })?;
         let global = self.keys.global();
         let own = listing.into_iter().map(|entry| (entry.key, entry.value));

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use trueup_guest::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
 use trueup_guest::testing::{Simulated, Transcript};
 
-use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
 use crate::world::World;
 
 /// The next answer to a call of that name.

@@ -1,8 +1,7 @@
 //! Everything that a call may ask, as one argument: the database, the log and metrics.
 
 use trueup_guest::Telemetry;
-
-use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
+use trueup_guest::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
 
 trueup_guest::world! {
     /// The guest's imports.
@@ -15,15 +14,4 @@ trueup_guest::world! {
 /// A transaction that compares nothing.
 fn commit(operations: &[Operation]) -> Result<bool, Error> {
     kv::commit(&[], operations)
-}
-
-/// The database's error in the form of answers.
-pub(crate) fn words(error: &Error) -> String {
-    match error {
-        Error::Unavailable(text) => format!("unavailable: {text}"),
-        Error::AccessDenied(text) => format!("access denied: {text}"),
-        Error::NotText(key) => format!("not text: {key}"),
-        Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
-        Error::Invalid(text) => format!("invalid: {text}"),
-    }
 }

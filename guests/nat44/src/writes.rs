@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bindings::trueup::etcd::kv::Operation;
+use trueup_guest::bindings::trueup::etcd::kv::Operation;
+use trueup_guest::etcd;
+
 use crate::cache::Cache;
-use crate::metrics;
-use crate::world::{World, words};
+use crate::world::World;
+
+/// Operations that the database stored.
+const WRITES: &str = "nat44_writes_total";
 
 /// The most operations that etcd takes in one transaction (its `--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
@@ -34,7 +38,7 @@ impl Writes {
                 Ok(true) => Ok(()),
                 // Impossible: there was nothing to compare. Treat it as not stored.
                 Ok(false) => Err("unavailable: a commit without compares was not stored".to_owned()),
-                Err(error) => Err(words(&error)),
+                Err(error) => Err(etcd::words(&error)),
             };
             if let Err(error) = answer {
                 for operation in batch {
@@ -43,7 +47,7 @@ impl Writes {
                 }
                 return Err(error);
             }
-            world.counter_add(metrics::WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
+            world.counter_add(WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
             for operation in batch {
                 match operation {
                     Operation::Put((key, value)) => cache.keys.insert(key, Some(value)),

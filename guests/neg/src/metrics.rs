@@ -36,12 +36,6 @@ pub fn count(world: &mut impl World, name: &str, labels: &[(&str, &str)], delta:
     }
 }
 
-/// Sets a gauge to a count.
-pub fn show(world: &mut impl World, name: &str, labels: &[(&str, &str)], number: usize) {
-    // A 32-bit memory can't hold more than u32::MAX endpoints.
-    world.gauge_set(name, labels, f64::from(u32::try_from(number).unwrap_or(u32::MAX)));
-}
-
 /// Sets a gauge to 0 or 1.
 pub fn show_whether(world: &mut impl World, name: &str, is_so: bool) {
     world.gauge_set(name, &[], f64::from(u8::from(is_so)));

@@ -68,13 +68,13 @@ impl Migrator {
     }
 
     fn show(&mut self, world: &mut impl World, decision: &Decision, committed: Committed, now_ms: u64) {
-        metrics::show(world, metrics::MIGRATION_ENDPOINTS, &[], decision.migrating);
+        world.gauge_count(metrics::MIGRATION_ENDPOINTS, &[], decision.migrating);
         for (stack, number) in [
             ("ipv4", committed.ipv4),
             ("ipv6", committed.ipv6),
             ("dual", committed.dual),
         ] {
-            metrics::show(world, metrics::COMMITTED_ENDPOINTS, &[("type", stack)], number);
+            world.gauge_count(metrics::COMMITTED_ENDPOINTS, &[("type", stack)], number);
         }
         metrics::count(world, metrics::MIGRATION_DETACHMENTS, &[], decision.put_back);
         let unfinished = if decision.migrating > 0 {

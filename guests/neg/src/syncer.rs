@@ -287,8 +287,7 @@ impl Neg {
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        let count = self.operations.endpoint_count();
-        metrics::show(world, metrics::IN_FLIGHT_ENDPOINTS, &[], count);
+        world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], self.operations.endpoint_count());
     }
 }
 

@@ -122,8 +122,8 @@ fn rules<W: Write>(out: &mut Writer<W>, of: Table<'_>, name: &str, chain: &Chain
                 addr: Expression::address(*address),
                 port: *port,
             };
-            let protocol = Expression::word(protocol.name());
-            out.rule(of, name, &[Statement::is(Expression::l4proto(), protocol), dnat], None);
+            let protocol = Statement::is(Expression::l4proto(), Expression::Protocol(*protocol));
+            out.rule(of, name, &[protocol, dnat], None);
         }
         Chain::All { comment, balance } => out.rule(of, name, &[choose(of, balance)], Some(comment)),
         Chain::ClusterWide { comment, all } => {

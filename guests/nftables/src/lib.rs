@@ -25,7 +25,6 @@ mod bindings;
 mod change;
 mod claims;
 mod facts;
-mod metrics;
 mod names;
 mod render;
 mod renderer;

@@ -11,13 +11,15 @@ use crate::bindings::trueup::service::types::ContivService;
 use crate::change::Change;
 use crate::claims::Claims;
 use crate::facts::Facts;
-use crate::metrics;
 use crate::render::Part;
 use crate::ruleset::{Content, Family};
 use crate::settings::Settings;
 use crate::step::Step;
 use crate::transaction;
 use crate::world::World;
+
+/// Transactions that the packet filter accepted.
+const TRANSACTIONS: &str = "nftables_transactions_total";
 
 /// Services by id.
 pub(crate) type Services = BTreeMap<ObjectId, ContivService>;
@@ -164,7 +166,7 @@ fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part
         return Ok(());
     };
     world.apply(&text)?;
-    world.counter_add(metrics::TRANSACTIONS, &[], 1);
+    world.counter_add(TRANSACTIONS, &[], 1);
     Ok(())
 }
 

@@ -28,24 +28,13 @@ impl Family {
     }
 }
 
-/// A transport protocol, ordered by name.
+/// A transport protocol, ordered by name; as JSON in nft's notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
     Sctp,
     Tcp,
     Udp,
-}
-
-impl Protocol {
-    /// In nft's notation.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sctp => "sctp",
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
-    }
 }
 
 impl From<types::Protocol> for Protocol {

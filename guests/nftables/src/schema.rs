@@ -124,6 +124,8 @@ pub(crate) enum Expression<'t> {
     #[serde(rename = "|")]
     Or((Box<Expression<'t>>, u32)),
     #[serde(untagged)]
+    Protocol(Protocol),
+    #[serde(untagged)]
     Text(Cow<'t, str>),
 }
 

@@ -4,16 +4,20 @@
 
 use std::collections::BTreeSet;
 
+use trueup_guest::bindings::trueup::etcd::kv;
+use trueup_guest::etcd;
+
 use crate::addresses::{self, Addresses};
 use crate::bindings::exports::trueup::nodesync::node_sync::Error;
-use crate::bindings::trueup::etcd::kv;
 use crate::record::{self, Stored};
 use crate::settings::Settings;
-use crate::world::{self, World};
+use crate::world::World;
 
 /// The database's error as the answer of a call.
-pub(crate) fn database(error: &kv::Error) -> Error {
-    Error::Database(world::words(error))
+impl From<kv::Error> for Error {
+    fn from(error: kv::Error) -> Self {
+        Self::Database(etcd::words(&error))
+    }
 }
 
 /// Stores this node's record under the smallest free number, and returns that number.
@@ -31,9 +35,7 @@ pub(crate) fn allocate(world: &mut impl World, settings: &Settings, addresses: &
 }
 
 fn ids_in_use(world: &mut impl World, settings: &Settings) -> Result<BTreeSet<u32>, Error> {
-    let keys = world
-        .list_keys(&record::prefix(&settings.key_prefix))
-        .map_err(|error| database(&error))?;
+    let keys = world.list_keys(&record::prefix(&settings.key_prefix))?;
     let mut ids = BTreeSet::new();
     for key in &keys {
         match record::id(&settings.key_prefix, key) {
@@ -59,8 +61,7 @@ fn put_if_not_exists(
     addresses: &Addresses,
 ) -> Result<bool, Error> {
     let value = record::write(id, &settings.node_name, addresses);
-    let stored = world.put_if_not_exists(&record::key(&settings.key_prefix, id), &value);
-    stored.map_err(|error| database(&error))
+    Ok(world.put_if_not_exists(&record::key(&settings.key_prefix, id), &value)?)
 }
 
 /// Stores this node's record again after it disappeared. Returns the addresses that the database now holds of this
@@ -79,10 +80,7 @@ pub(crate) fn put_back(
         world.warn(message, &[("id", &id.to_string())]);
         return Ok(addresses.clone());
     }
-    let found = world
-        .get(&record::key(&settings.key_prefix, id))
-        .map_err(|error| database(&error))?;
-    let Some(found) = found else {
+    let Some(found) = world.get(&record::key(&settings.key_prefix, id))? else {
         return Err(Error::Database("record of this node comes and goes".to_owned()));
     };
     match Stored::read(&found.value) {

@@ -6,6 +6,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_guest::etcd;
 use trueup_guest::network::Network;
 
 use crate::addresses::{self, Addresses};
@@ -17,7 +18,7 @@ use crate::kube::Kube;
 use crate::record;
 use crate::settings::Settings;
 use crate::view::{Record, View};
-use crate::world::{self, World};
+use crate::world::World;
 
 /// Nodes with an id.
 const NODES: &str = "nodesync_nodes";
@@ -285,7 +286,7 @@ impl NodeSync {
             Err(error) => {
                 world.counter_add(PUBLISH_FAILURES, &[], 1);
                 let message = "the addresses of this node are not stored; the next publish or resync tries again";
-                world.warn(message, &[("key", &key), ("error", &world::words(&error))]);
+                world.warn(message, &[("key", &key), ("error", &etcd::words(&error))]);
                 self.stored.is_known = false;
                 false
             }
@@ -293,9 +294,7 @@ impl NodeSync {
     }
 
     pub(crate) fn show_nodes(&self, world: &mut impl World) {
-        // More than u32::MAX nodes can't have ids.
-        let others = u32::try_from(self.view.node_count()).unwrap_or(u32::MAX);
-        world.gauge_set(NODES, &[], f64::from(others) + 1.0);
+        world.gauge_count(NODES, &[], self.view.node_count().saturating_add(1));
     }
 }
 

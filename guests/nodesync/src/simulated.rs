@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use trueup_guest::bindings::trueup::etcd::kv::{Error, KeyValue};
 use trueup_guest::testing::{Simulated, Transcript};
 
-use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
 use crate::world::World;
 
 /// The guest's world.

@@ -15,6 +15,11 @@ pub trait Telemetry {
     /// `metrics.histogram-observe`
     fn histogram_observe(&mut self, name: &str, labels: &[(&str, &str)], value: f64);
 
+    /// Sets a gauge to a number of things. A 32-bit memory can't hold more than `u32::MAX` of them.
+    fn gauge_count(&mut self, name: &str, labels: &[(&str, &str)], count: usize) {
+        self.gauge_set(name, labels, f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+    }
+
     /// Logs a warning.
     fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
         self.log(Level::Warn, message, fields);

@@ -4,13 +4,14 @@
 //!   [`world!`] declares what a guest's decisions ask.
 //! - [`Telemetry`] and [`Clock`] are the log, metrics and clock; [`Imports`] asks the host for them.
 //! - [`settings`] reads the settings, [`snapshot`] the state of an earlier version.
-//! - [`address`], [`network`], [`text`] and [`words`] are pure helpers.
+//! - [`address`], [`network`], [`text`] and [`words`] are pure helpers; [`etcd`] words the database's errors.
 //! - `testing` (the feature of that name) records what a guest asks, for its native tests.
 //!
 //! Knows no world. docs/guests.md describes how to write a guest.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 pub mod address;
+pub mod etcd;
 mod guest;
 mod host;
 pub mod network;
@@ -29,24 +30,25 @@ pub use host::{Clock, Imports, Level, Telemetry};
 #[doc(hidden)]
 pub use wit_bindgen;
 
-/// The interfaces of `trueup:host` that guests share, generated from `wit/`.
+/// The interfaces that guests share, generated from `wit/`.
 #[expect(
     missing_docs,
     reason = "a case or parameter whose name says it all has no text in `wit/`"
 )]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "wit",
+        path: ["wit/host", "wit/etcd"],
         inline: "
             package trueup:sdk;
-            world host {
+            world shared {
+                import trueup:etcd/kv@0.1.0;
                 import trueup:host/clock@0.1.0;
                 import trueup:host/log@0.1.0;
                 import trueup:host/metrics@0.1.0;
             }
         ",
-        world: "trueup:sdk/host",
-        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+        world: "trueup:sdk/shared",
+        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
         generate_all,
     });
 }

@@ -72,6 +72,15 @@ impl Transcript {
         self.metrics.get(name).copied()
     }
 
+    /// Checks the sum of a counter, or the latest value of a gauge.
+    ///
+    /// # Panics
+    /// If it has another value, or was never touched.
+    #[track_caller]
+    pub fn expect_metric(&self, name: &str, value: f64) {
+        assert_eq!(self.metric(name), Some(value), "{name}: {:?}", self.metrics);
+    }
+
     /// Removes all faults.
     pub fn clear_faults(&mut self) {
         self.faults.clear();

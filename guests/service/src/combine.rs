@@ -6,7 +6,7 @@ use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
 use crate::id::Id;
-use crate::inputs::Endpoints;
+use crate::inputs::Subset;
 use crate::redirects::Redirects;
 use crate::wiring::{Location, Wiring};
 
@@ -21,16 +21,16 @@ struct Located {
 /// `service` has no backends yet.
 pub(crate) fn combine(
     service: &ContivService,
-    endpoints: &Endpoints,
+    endpoints: &[Subset],
     redirects: &Redirects,
     wiring: &Wiring,
 ) -> (ContivService, Vec<Id>) {
     #[cfg(test)]
-    counting::count();
+    crate::counting::count(&crate::counting::COMBINED);
     // The ports ascend by name.
     let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
-    for subset in &endpoints.subsets {
+    for subset in endpoints {
         let located = subset.addresses.iter().map(|(listed, _)| {
             let address = redirects.target(*listed);
             let location = wiring.location(address);
@@ -77,23 +77,4 @@ fn ordered(mut found: Vec<(Located, u16)>) -> Vec<Backend> {
         host_network: spot.location.is_host_network,
     };
     found.into_iter().map(backend).collect()
-}
-
-/// Counts the combined services, for a test of the cost.
-#[cfg(test)]
-pub(crate) mod counting {
-    use std::cell::Cell;
-
-    thread_local! {
-        static COMBINED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        COMBINED.set(COMBINED.get() + 1);
-    }
-
-    /// The count since the last call.
-    pub(crate) fn take() -> usize {
-        COMBINED.replace(0)
-    }
 }

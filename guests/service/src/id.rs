@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Id {
 impl Ord for Id {
     fn cmp(&self, other: &Self) -> Ordering {
         #[cfg(test)]
-        counting::count();
+        crate::counting::count(&crate::counting::COMPARISONS);
         words::compare(&self.0.namespace, &other.0.namespace).then_with(|| words::compare(&self.0.name, &other.0.name))
     }
 }
@@ -58,24 +58,5 @@ impl Ord for Id {
 impl PartialOrd for Id {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
-    }
-}
-
-/// Counts comparisons of ids, for a test of the cost: every index uses ids.
-#[cfg(test)]
-pub(crate) mod counting {
-    use std::cell::Cell;
-
-    thread_local! {
-        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        COMPARISONS.set(COMPARISONS.get() + 1);
-    }
-
-    /// The count since the last call.
-    pub(crate) fn take() -> u64 {
-        COMPARISONS.replace(0)
     }
 }

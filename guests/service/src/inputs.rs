@@ -21,12 +21,8 @@ pub(crate) struct Pod {
     pub(crate) interface: Option<String>,
 }
 
-/// The endpoints of a service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Endpoints {
-    /// As given.
-    pub(crate) subsets: Vec<Subset>,
-}
+/// The endpoints of a service, in subsets as given.
+pub(crate) type Endpoints = Vec<Subset>;
 
 /// Addresses that share their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,16 +31,6 @@ pub(crate) struct Subset {
     pub(crate) addresses: Vec<(Address, Option<Id>)>,
     /// Name and number.
     pub(crate) ports: Vec<(String, u16)>,
-}
-
-impl Endpoints {
-    /// All addresses, of all subsets.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
-        self.subsets
-            .iter()
-            .flat_map(|subset| &subset.addresses)
-            .map(|(address, _)| *address)
-    }
 }
 
 /// The inputs.

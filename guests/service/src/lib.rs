@@ -24,6 +24,8 @@ use crate::processor::Processor;
 
 mod bindings;
 mod combine;
+#[cfg(test)]
+mod counting;
 mod id;
 mod inputs;
 mod interfaces;

@@ -98,7 +98,7 @@ pub(crate) fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id
             ports: subset.ports.into_iter().map(|port| (port.name, port.port)).collect(),
         });
     }
-    (id, Endpoints { subsets })
+    (id, subsets)
 }
 
 /// A pod; it may have no address yet.

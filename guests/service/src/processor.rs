@@ -100,8 +100,7 @@ impl Processor {
             && self.shown != Some(count)
         {
             self.shown = Some(count);
-            // A 32-bit memory can't hold more than u32::MAX services.
-            world.gauge_set(SERVICES, &[], f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+            world.gauge_count(SERVICES, &[], count);
         }
     }
 }

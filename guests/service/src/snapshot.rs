@@ -115,7 +115,7 @@ impl<'s> KnownText<'s> {
             rendering,
         } = known;
         let subset = |subset: &'s Subset| (Cow::from(&subset.addresses), Cow::from(&subset.ports));
-        let subsets = |endpoints: &'s Endpoints| endpoints.subsets.iter().map(subset).collect();
+        let subsets = |endpoints: &'s Endpoints| endpoints.iter().map(subset).collect();
         let endpoints = inputs.endpoints.iter();
         let endpoints = endpoints.map(|(id, endpoints)| (id.clone(), subsets(endpoints)));
         let allocations = inputs.allocations.iter();
@@ -242,6 +242,5 @@ fn endpoints((id, rows): (Id, Vec<SubsetRow<'_>>)) -> (Id, Endpoints) {
         addresses: addresses.into_owned(),
         ports: ports.into_owned(),
     };
-    let subsets = rows.into_iter().map(subset).collect();
-    (id, Endpoints { subsets })
+    (id, rows.into_iter().map(subset).collect())
 }

@@ -10,7 +10,7 @@ use trueup_guest::address::Address;
 use crate::bindings::trueup::service::types::ContivService;
 use crate::combine::combine;
 use crate::id::Id;
-use crate::inputs::{Endpoints, Inputs};
+use crate::inputs::{Endpoints, Inputs, Subset};
 use crate::interfaces::Interfaces;
 use crate::pods::{self, Share};
 use crate::redirects::Redirects;
@@ -47,8 +47,7 @@ impl View {
             view.touch_pod(inputs, id);
         }
         let listed = inputs.endpoints.iter();
-        let listed = listed.flat_map(|(id, endpoints)| endpoints.addresses().map(|address| (address, id.clone())));
-        view.listed = listed.collect();
+        view.listed = listed.flat_map(|(id, endpoints)| listing_of(id, endpoints)).collect();
         view
     }
 
@@ -64,11 +63,10 @@ impl View {
 
     /// The endpoints of a service have changed from `old` to `new`.
     pub(crate) fn list(&mut self, id: &Id, old: Option<&Endpoints>, new: Option<&Endpoints>) {
-        for address in old.iter().flat_map(|endpoints| endpoints.addresses()) {
-            self.listed.remove(&(address, id.clone()));
+        for listed in old.into_iter().flat_map(|old| listing_of(id, old)) {
+            self.listed.remove(&listed);
         }
-        let new = new.iter().flat_map(|endpoints| endpoints.addresses());
-        self.listed.extend(new.map(|address| (address, id.clone())));
+        self.listed.extend(new.into_iter().flat_map(|new| listing_of(id, new)));
     }
 
     /// A pod or its extra interfaces have changed. Returns the services whose backends have a new effective address.
@@ -142,4 +140,10 @@ impl View {
             }
         }
     }
+}
+
+/// The addresses that these endpoints list, each with their id.
+fn listing_of(id: &Id, endpoints: &[Subset]) -> impl Iterator<Item = (Address, Id)> {
+    let addresses = endpoints.iter().flat_map(|subset| &subset.addresses);
+    addresses.map(|(address, _)| (*address, id.clone()))
 }

@@ -3,11 +3,11 @@
 //! Reads before it writes, so that nothing is written where nothing changes. Keeps nothing between calls.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
+use trueup_guest::bindings::trueup::etcd::kv;
 use trueup_guest::settings::Given;
-use trueup_guest::{Imports, Level, Stateless, Telemetry};
+use trueup_guest::{Imports, Level, Stateless, Telemetry, etcd};
 
 use crate::bindings::exports::trueup::toy::reconciliation::{self, Desired, Error, Outcome};
-use crate::bindings::trueup::etcd::kv;
 
 mod bindings;
 
@@ -27,14 +27,13 @@ impl Stateless for Toy {
 
 impl reconciliation::Guest for Exports {
     fn reconcile(Desired { key, value }: Desired) -> Result<Outcome, Error> {
-        let stored = kv::get(&key).map_err(|error| said(&error))?;
+        let stored = kv::get(&key)?;
         let outcome = needed(stored.as_ref().map(|stored| stored.value.as_str()), value.as_deref());
-        let asked = match outcome {
+        match outcome {
             Outcome::Unchanged => return Ok(outcome),
-            Outcome::Written => kv::put(&key, &value.unwrap_or_default()).map(drop),
-            Outcome::Deleted => kv::delete(&key).map(drop),
-        };
-        asked.map_err(|error| said(&error))?;
+            Outcome::Written => _ = kv::put(&key, &value.unwrap_or_default())?,
+            Outcome::Deleted => _ = kv::delete(&key)?,
+        }
         Imports.log(Level::Info, "the key is as it should be again", &[("key", &key)]);
         Imports.counter_add("toy_changes_total", &[], 1);
         Ok(outcome)
@@ -50,15 +49,11 @@ fn needed(stored: Option<&str>, desired: Option<&str>) -> Outcome {
     }
 }
 
-/// The database's error in words.
-fn said(error: &kv::Error) -> Error {
-    Error::Database(match error {
-        kv::Error::Unavailable(text) => format!("unavailable: {text}"),
-        kv::Error::AccessDenied(text) => format!("access denied: {text}"),
-        kv::Error::NotText(key) => format!("not text: {key}"),
-        kv::Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
-        kv::Error::Invalid(text) => format!("invalid: {text}"),
-    })
+/// The database's error as the answer of a call.
+impl From<kv::Error> for Error {
+    fn from(error: kv::Error) -> Self {
+        Self::Database(etcd::words(&error))
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_the_database_said() {
-        let said = said(&kv::Error::NotText("/toy/shop/web".to_owned()));
+        let said = Error::from(kv::Error::NotText("/toy/shop/web".to_owned()));
         assert_eq!(said, Error::Database("not text: /toy/shop/web".to_owned()));
     }
 }

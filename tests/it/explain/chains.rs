@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{KEYS, Running, SETTLE, causes, explain, explained, jobs, site};
-use support::{Engine, Site, trueup, wait_until};
+use super::{KEYS, SETTLE, causes, explain, explained, jobs, running, site};
+use support::{Engine, Running, Site, trueup, wait_until};
 
 /// The fields of a cause or a wish, each as `path: old -> new`.
 fn fields(of: &Value) -> Vec<String> {
@@ -79,7 +79,7 @@ fn hold(name: &str, said: &str) {
 
 #[test]
 fn a_port_that_is_edited_is_the_cause_and_the_calls_are_what_it_led_to() {
-    let running = Running::new();
+    let running = running();
     let site = &running.site;
     let first = explained(site, "default/web", &[]);
     assert_eq!(
@@ -176,7 +176,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 #[test]
 fn a_node_that_is_not_ready_is_the_cause_for_every_service() {
-    let running = Running::new();
+    let running = running();
     let node = "address: 192.0.2.13 }\n  conditions:\n    - { type: Ready, status: \"";
     running.edit("nodes.yaml", &format!("{node}True"), &format!("{node}False"), &KEYS);
     for key in KEYS {
@@ -194,7 +194,7 @@ fn a_node_that_is_not_ready_is_the_cause_for_every_service() {
 
 #[test]
 fn what_fails_is_tried_again_and_what_began_it_is_still_told() {
-    let running = Running::new();
+    let running = running();
     let Running { engine, site, host } = &running;
     engine.fault(&json!({"method": "POST", "path": "*", "status": 422, "message": "not today"}));
     site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30081");
@@ -296,7 +296,7 @@ fn an_unknown_key_and_one_without_decisions_are_one_line() {
 
 #[test]
 fn a_service_that_can_not_be_is_refused_and_says_so() {
-    let running = Running::new();
+    let running = running();
     running
         .site
         .edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 0");

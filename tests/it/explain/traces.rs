@@ -15,24 +15,10 @@ fn recorded(site: &Site) -> BTreeMap<String, Vec<String>> {
     let mut calls: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in files_under(&site.state_dir().join("journals")) {
         let mut open = None;
-        let key = file
-            .parent()
-            .unwrap()
-            .file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .replace("%2F", "/");
-        let guest = file
-            .parent()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+        let folders = file.ancestors().skip(1);
+        let mut names = folders.map(|folder| folder.file_name().unwrap().to_str().unwrap());
+        let key = names.next().unwrap().replace("%2F", "/");
+        let guest = names.next().unwrap();
         for line in fs::read_to_string(&file).unwrap().lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             if line.get("call").is_some() {

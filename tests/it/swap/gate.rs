@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use super::{Running, active, candidates, configure, error, only_web, recorded, revision, revisions};
+use super::{active, candidates, configure, error, only_web, recorded, revision, revisions, running_with};
 
 /// The forgetful guest's difference in the first call that has a port.
 const FORGETS: &str = ": a write that was not recorded: api.destroy ";
 
 #[test]
 fn a_worse_version_is_refused_with_the_first_differing_field() {
-    let running = Running::with(only_web);
+    let running = running_with(only_web);
     let (engine, site) = (&running.engine, &running.site);
     let (objects, before) = (engine.objects(), recorded::calls(site).len());
     let candidate = candidates::forgetful(site);
@@ -75,7 +75,7 @@ fn a_worse_version_is_refused_with_the_first_differing_field() {
 
 #[test]
 fn a_worse_version_gets_past_a_lax_gate_and_a_rollback_undoes_its_work() {
-    let mut running = Running::with(only_web);
+    let running = running_with(only_web);
     let candidate = candidates::forgetful(&running.site);
     let whole = support::described(&running.engine.objects());
     let mut number = 1;
@@ -126,7 +126,7 @@ fn a_worse_version_gets_past_a_lax_gate_and_a_rollback_undoes_its_work() {
 fn differences_that_are_accepted_let_a_version_pass_and_are_counted() {
     let rule = "[[accept]]\nentry = \"result of reconciliation.reconcile\"\nfield = \"result.Ok.rounds\"\n\
                 from = 77\nwhy = \"the test edits the recording\"\n";
-    let running = Running::with(|site| {
+    let running = running_with(|site| {
         configure(site, "accepted_differences = \"accepted.toml\"\n");
         fs::write(site.path("accepted.toml"), rule).unwrap();
     });
@@ -166,7 +166,7 @@ fn differences_that_are_accepted_let_a_version_pass_and_are_counted() {
 
 #[test]
 fn where_no_key_can_be_decided_the_refusal_names_what_helps() {
-    let mut running = Running::with(only_web);
+    let mut running = running_with(only_web);
     running.site.remove_manifest("web.yaml");
     running.host.wait_for("default/web              gone ");
     running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);
@@ -181,7 +181,7 @@ fn where_no_key_can_be_decided_the_refusal_names_what_helps() {
 
 #[test]
 fn a_version_that_fails_a_self_test_scenario_is_refused_by_its_name() {
-    let running = Running::with(|site| {
+    let running = running_with(|site| {
         configure(site, "self_test = \"self-test\"\ngate = \"off\"\n");
         fs::create_dir(site.path("self-test")).unwrap();
         fs::write(site.path("self-test/one.yaml"), SELF_TEST).unwrap();

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use super::{Running, active, candidates, configure, error, only_web, revision, revisions};
+use super::{Running, active, candidates, configure, error, only_web, revision, revisions, running, running_with};
 use support::{Site, ran, wait_until};
 
 /// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
@@ -13,7 +13,7 @@ const LIMITS: &str = "limits = { cpu_ms = 15000 }\n";
 
 #[test]
 fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
-    let running = Running::new();
+    let running = running();
     let site = &running.site;
     let folder = site.folder().display();
     let missing = site.path("missing.wasm");
@@ -103,7 +103,7 @@ fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
 
 #[test]
 fn a_version_that_refuses_the_settings_names_the_way_to_it() {
-    let running = Running::with(only_web);
+    let running = running_with(only_web);
     let candidate = candidates::of_other_settings(&running.site);
     let ran = running.site.guest(&["swap", "lbaas", &candidate]).exits(1);
     let says = error(&ran);
@@ -141,7 +141,7 @@ fn without_a_host_a_swap_fails_and_history_is_read_all_the_same() {
     }
     assert!(error(&site.guest(&["history", "lbaas"]).exits(2)).starts_with("guest `lbaas` was never active"));
 
-    let Running { site, host, .. } = Running::new();
+    let Running { site, host, .. } = running();
     host.kill();
     // The socket still exists.
     let ran = site.guest(&["swap", "lbaas", "lbaas@2"]).exits(1);
@@ -154,7 +154,7 @@ fn without_a_host_a_swap_fails_and_history_is_read_all_the_same() {
 
 #[test]
 fn one_change_at_a_time_and_a_candidate_that_never_answers_is_given_up() {
-    let mut running = Running::with(|site| configure(site, LIMITS));
+    let running = running_with(|site| configure(site, LIMITS));
     let candidate = candidates::silent(&running.site);
     let mut swap = running.site.guest_command(&["swap", "lbaas", &candidate]);
     let swap = swap

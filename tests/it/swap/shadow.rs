@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::recorded::{self, Called};
-use super::{Running, active, candidates, error, revision, revisions};
+use super::{active, candidates, error, revision, revisions, running};
 use support::{Site, trueup, wait_until};
 
 fn status(site: &Site) -> Value {
@@ -36,7 +36,7 @@ fn settled(site: &Site, before: usize) -> (Value, Vec<Called>) {
 
 #[test]
 fn a_worse_version_in_shadow_has_exactly_its_differences_counted() {
-    let mut running = Running::new();
+    let mut running = running();
     let candidate = candidates::forgetful(&running.site);
     let before = recorded::calls(&running.site).len();
     let begun = running.site.guest(&["shadow", "start", "lbaas", &candidate]).exits(0);
@@ -129,7 +129,7 @@ fn by_time(site: &Site) -> Vec<Called> {
 
 #[test]
 fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
-    let mut running = Running::new();
+    let mut running = running();
     let before = recorded::calls(&running.site).len();
     running.site.guest(&["shadow", "start", "lbaas", "lbaas@2"]).exits(0);
     let promote = |site: &Site, after: &str| site.guest(&["shadow", "promote", "lbaas", "--after", after]);
@@ -188,7 +188,7 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
 
 #[test]
 fn a_candidate_that_traps_costs_the_active_version_nothing() {
-    let mut running = Running::new();
+    let running = running();
     let candidate = candidates::panics(&running.site);
     let before = recorded::calls(&running.site).len();
     running.site.guest(&["shadow", "start", "lbaas", &candidate]).exits(0);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Running, active, candidates, error, recorded, revision, revisions};
+use super::{Running, active, candidates, error, recorded, revision, revisions, running, running_with};
 
 const SHIPPED: &str = "use = \"builtin:lbaas@1\"";
 
@@ -12,9 +12,9 @@ fn digest(version: &str) -> &'static str {
 
 #[test]
 fn a_swap_and_a_rollback_both_survive_a_restart() {
-    let running = Running::new();
+    let running = running();
     running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);
-    let mut running = running.restarted(|_| {});
+    let running = running.restarted(|_| {});
     assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
     running.change_web("30443", "30444");
     let by = |running: &Running, digest: &str| {
@@ -45,7 +45,7 @@ fn a_swap_and_a_rollback_both_survive_a_restart() {
 
 #[test]
 fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
-    let running = Running::new();
+    let running = running();
     let running = running.restarted(|site| site.edit("trueup.toml", SHIPPED, "use = \"builtin:lbaas@2\""));
     assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
     // A start with the same configuration does not undo a swap.
@@ -84,7 +84,7 @@ fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
 
 #[test]
 fn a_file_with_changed_bytes_is_a_new_version_and_the_old_one_is_kept() {
-    let running = Running::with(|site| {
+    let running = running_with(|site| {
         candidates::renumbered_in(site, "guest.wasm", "1.1");
         site.edit("trueup.toml", SHIPPED, "use = \"file:guest.wasm\"");
     });
@@ -107,7 +107,7 @@ fn a_file_with_changed_bytes_is_a_new_version_and_the_old_one_is_kept() {
 
 #[test]
 fn a_version_without_its_file_survives_a_rollback_and_a_restart() {
-    let running = Running::new();
+    let running = running();
     let file = candidates::renumbered_in(&running.site, "mine.wasm", "1.1");
     running.site.guest(&["swap", "lbaas", file.to_str().unwrap()]).exits(0);
     running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);

@@ -17,6 +17,7 @@ pub mod etcd;
 pub mod kills;
 pub mod network;
 pub mod plugins;
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -33,6 +34,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+pub use running::{Running, SETTLE};
 
 /// The token of every site, which every Engine accepts. Long enough to appear nowhere by chance.
 pub const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
@@ -77,6 +80,21 @@ pub fn ran(command: &mut Command) -> Ran {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Runs the tool `openssl` in a folder, with arguments that have blanks between them.
+#[track_caller]
+pub fn openssl(folder: &Path, args: &str) {
+    let output = Command::new("openssl")
+        .args(args.split(' '))
+        .current_dir(folder)
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("`openssl`: {error}: `apt-get install openssl`"));
+    assert!(
+        output.status.success(),
+        "`openssl {args}`: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A program's exit status and output. `{}` shows all of it, for the messages of assertions.

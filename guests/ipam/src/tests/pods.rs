@@ -205,8 +205,8 @@ fn errors_are_found_in_the_contracts_order() {
         node.add_address(&mut world, "eni-9", "10.0.0.1"),
         Err(Error::UnknownEni)
     );
-    assert_eq!(world.record.metrics["trueup_ipam_no_available_ip_total"], 0.0);
-    assert_eq!(world.record.metrics["trueup_ipam_store_failures_total"], 0.0);
+    world.record.expect_metric("trueup_ipam_no_available_ip_total", 0.0);
+    world.record.expect_metric("trueup_ipam_store_failures_total", 0.0);
 }
 
 #[test]

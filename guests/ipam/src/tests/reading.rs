@@ -267,7 +267,7 @@ fn what_a_snapshot_holds_stays_held_where_readings_drop() {
     });
     assert_eq!(dropped(&mut world, &mut new), ["10.9.9.8 why=no ENI has the address"]);
     assert_eq!(new.find(key("c1")), assigned("10.9.9.9", -1).ok());
-    assert_eq!(world.record.metrics["trueup_ipam_held_allocations"], 1.0);
+    world.record.expect_metric("trueup_ipam_held_allocations", 1.0);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn where_the_first_checkpoint_of_phase_1_fails_all_is_as_before() {
     );
     world.fail("append", disk_full());
     assert_eq!(node.read_backing_store(&mut world), Ok(()));
-    assert_eq!(world.record.metrics["trueup_ipam_store_failures_total"], 2.0);
+    world.record.expect_metric("trueup_ipam_store_failures_total", 2.0);
     assert_eq!((node.stats().assigned, node.allocated_ips().len()), (1, 2));
     // The pod without an id may use its address, which rests.
     assert_eq!(node.assign(&mut world, key("c9")), Err(Error::NoAvailableIp));

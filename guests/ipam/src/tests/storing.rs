@@ -27,7 +27,7 @@ fn a_change_survives_unstored_rests_and_the_next_one_writes_all() {
     world.fail("append", disk_full());
     assert_eq!(node.assign(&mut world, key("c2")), assigned("10.0.0.2", 1));
     assert_eq!(world.take_asked(), [whole(&[("c2", "10.0.0.2")]), rest("10.0.0.1", 0)]);
-    assert_eq!(world.record.metrics["trueup_ipam_store_failures_total"], 1.0);
+    world.record.expect_metric("trueup_ipam_store_failures_total", 1.0);
     let warned = world
         .take_lines()
         .into_iter()
@@ -88,9 +88,9 @@ fn while_the_store_is_unread_force_goes_on_and_the_store_is_not_called() {
     world.take_lines();
     node.remove_eni(&mut world, "eni-1", true).unwrap();
     assert_eq!(world.take_asked(), []);
-    assert_eq!(world.record.metrics["trueup_ipam_store_failures_total"], 0.0);
-    assert_eq!(world.record.metrics["trueup_ipam_force_removed_ips_total"], 2.0);
-    assert_eq!(world.record.metrics["trueup_ipam_force_removed_enis_total"], 1.0);
+    world.record.expect_metric("trueup_ipam_store_failures_total", 0.0);
+    world.record.expect_metric("trueup_ipam_force_removed_ips_total", 2.0);
+    world.record.expect_metric("trueup_ipam_force_removed_enis_total", 1.0);
     let lines = world.take_lines();
     let (level, last) = lines.last().unwrap();
     assert_eq!(

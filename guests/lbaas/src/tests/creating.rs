@@ -42,14 +42,12 @@ fn what_could_be_created_stays_and_the_first_error_is_the_answer() {
     let desired = desired(&["lb-1"], &[("http", 80, 30080), ("https", 443, 30443)], 1);
     assert_eq!(reconcile(&mut world, &DESTROY, &desired), Err(Error::Api(no)));
     assert_eq!(world.identifiers(), ["backend-1"]);
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_created_total{kind=\"backend\"}"],
-        1.0
-    );
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_create_errors_total{kind=\"backend\"}"],
-        1.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_created_total{kind=\"backend\"}", 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_create_errors_total{kind=\"backend\"}", 1.0);
     assert_eq!(
         world.record.gauges["trueup_lbaas_resources_pending{operation=\"create\"}"],
         [2.0, 0.0]
@@ -86,14 +84,12 @@ fn a_rate_limit_ends_the_call_and_what_was_created_before_it_counts() {
         world.transcript().last().unwrap(),
         "create a.web.ns.c1 b.web.ns.c1 c.web.ns.c1"
     );
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_created_total{kind=\"backend\"}"],
-        1.0
-    );
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_create_errors_total{kind=\"backend\"}"],
-        2.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_created_total{kind=\"backend\"}", 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_create_errors_total{kind=\"backend\"}", 2.0);
     world.fault("get", None, limit.clone(), Some(1));
     assert_eq!(reconcile(&mut world, &DESTROY, &desired), Err(Error::Api(limit)));
     assert_eq!(

@@ -57,15 +57,15 @@ fn when_a_pass_destroys_nothing_what_is_left_is_not_destroyable() {
         Err(Error::NotDestroyable(left))
     );
     assert_eq!(world.identifiers(), ["b-1", "f-1", "n-9"]);
-    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_delete_retries_total{kind=\"frontend\"}"],
-        2.0
-    );
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_delete_errors_total{kind=\"backend\"}"],
-        1.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_deleted_total{kind=\"server\"}", 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_delete_retries_total{kind=\"frontend\"}", 2.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_delete_errors_total{kind=\"backend\"}", 1.0);
     let pending = &world.record.gauges["trueup_lbaas_resources_pending{operation=\"destroy\"}"];
     assert_eq!(pending, &[4.0, 3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0]);
     let warned: Vec<_> = world
@@ -91,7 +91,9 @@ fn a_rate_limit_ends_the_call_at_once_even_after_a_success() {
         Err(Error::Api(ApiError::RateLimited(Some(1500))))
     );
     assert_eq!(world.transcript()[2..], ["destroy s-1", "destroy n-1"]);
-    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_deleted_total{kind=\"server\"}", 1.0);
     assert_eq!(reconcile(&mut world, &DESTROY, &gone()), done(0, 3, 2));
 }
 
@@ -101,23 +103,28 @@ fn not_found_is_destroyed_and_still_listed_is_tried_again_after_a_pause() {
     world.fault("destroy", Some("s-1"), ApiError::NotFound, Some(2));
     assert_eq!(reconcile(&mut world, &DESTROY, &without_servers()), done(0, 1, 4));
     assert_eq!(world.sleeps, [1000, 1500]);
-    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_deleted_total{kind=\"server\"}", 1.0);
     assert_eq!(world.identifiers(), ["b-1", "f-1", "n-1"]);
+}
+
+/// A call in which the server `s-1` stays listed however often it is destroyed; it ends with this error about it.
+fn in_vain(settings: &Settings, backoff_steps: u32, error: fn(Vec<ObjectRef>) -> Error) -> Simulation {
+    let mut world = Simulation::of(built());
+    world.fault("destroy", None, ApiError::NotFound, None);
+    let desired = Desired {
+        backoff_steps,
+        ..without_servers()
+    };
+    let left = refs([(Kind::Server, "s-1")]);
+    assert_eq!(reconcile(&mut world, settings, &desired), Err(error(left)));
+    world
 }
 
 #[test]
 fn what_stays_listed_for_as_many_looks_is_not_destroyable() {
-    let mut world = Simulation::of(built());
-    world.fault("destroy", None, ApiError::NotFound, None);
-    let desired = Desired {
-        backoff_steps: 3,
-        ..without_servers()
-    };
-    let left = refs([(Kind::Server, "s-1")]);
-    assert_eq!(
-        reconcile(&mut world, &DESTROY, &desired),
-        Err(Error::NotDestroyable(left))
-    );
+    let mut world = in_vain(&DESTROY, 3, Error::NotDestroyable);
     let list = format!("list-tagged {TAG}");
     let expected = [
         "load-balancer lb-1",
@@ -131,39 +138,22 @@ fn what_stays_listed_for_as_many_looks_is_not_destroyable() {
     ];
     assert_eq!(world.transcript(), expected);
     assert_eq!(world.sleeps, [1000, 1500]);
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_delete_errors_total{kind=\"server\"}"],
-        1.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_delete_errors_total{kind=\"server\"}", 1.0);
 }
 
 #[test]
 fn with_one_look_nothing_is_tried_again() {
-    let mut world = Simulation::of(built());
-    world.fault("destroy", None, ApiError::NotFound, None);
-    let desired = Desired {
-        backoff_steps: 1,
-        ..without_servers()
-    };
-    let left = refs([(Kind::Server, "s-1")]);
-    assert_eq!(
-        reconcile(&mut world, &DESTROY, &desired),
-        Err(Error::NotDestroyable(left))
-    );
+    let world = in_vain(&DESTROY, 1, Error::NotDestroyable);
     assert_eq!(world.sleeps, [0; 0]);
 }
 
 #[test]
 fn rounds_that_only_destroy_in_vain_end_with_what_they_destroyed() {
-    let mut world = Simulation::of(built());
-    world.fault("destroy", None, ApiError::NotFound, None);
     let settings = Settings {
         max_rounds: 2,
         ..DESTROY
     };
-    let last = refs([(Kind::Server, "s-1")]);
-    assert_eq!(
-        reconcile(&mut world, &settings, &without_servers()),
-        Err(Error::TimedOut(last))
-    );
+    in_vain(&settings, without_servers().backoff_steps, Error::TimedOut);
 }

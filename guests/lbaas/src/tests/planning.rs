@@ -204,27 +204,21 @@ fn only_tagged_resources_on_the_load_balancers_asked_for_are_seen() {
 
 #[test]
 fn names_leave_an_empty_port_or_suffix_out() {
-    let mut desired = small();
-    desired.ports[0].name.clear();
-    let mut world = Simulation::of([]);
-    assert_eq!(reconcile(&mut world, &DESTROY, &desired), done(4, 0, 4));
-    let names: Vec<_> = world
-        .all()
-        .iter()
-        .map(|object| crate::order::name(&object.spec).to_owned())
-        .collect();
-    assert_eq!(names, ["web.ns.c1", "web.ns.c1", "v4.web.ns.c1", "node-0.web.ns.c1"]);
-    nothing_to_do(&mut world, &DESTROY, &desired);
-
-    let mut desired = small();
-    desired.name_suffix.clear();
-    let mut world = Simulation::of([]);
-    assert_eq!(reconcile(&mut world, &DESTROY, &desired), done(4, 0, 4));
-    let names: Vec<_> = world
-        .all()
-        .iter()
-        .map(|object| crate::order::name(&object.spec).to_owned())
-        .collect();
-    assert_eq!(names, ["http", "http", "v4.http", "node-0.http"]);
-    nothing_to_do(&mut world, &DESTROY, &desired);
+    let (mut without_port, mut without_suffix) = (small(), small());
+    without_port.ports[0].name.clear();
+    without_suffix.name_suffix.clear();
+    for (desired, names) in [
+        (
+            without_port,
+            ["web.ns.c1", "web.ns.c1", "v4.web.ns.c1", "node-0.web.ns.c1"],
+        ),
+        (without_suffix, ["http", "http", "v4.http", "node-0.http"]),
+    ] {
+        let mut world = Simulation::of([]);
+        assert_eq!(reconcile(&mut world, &DESTROY, &desired), done(4, 0, 4));
+        let all = world.all();
+        let found: Vec<_> = all.iter().map(|object| crate::order::name(&object.spec)).collect();
+        assert_eq!(found, names);
+        nothing_to_do(&mut world, &DESTROY, &desired);
+    }
 }

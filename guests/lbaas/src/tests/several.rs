@@ -88,10 +88,9 @@ fn ones_reset_does_not_stop_the_other() {
         ["b-1x", "backend-1", "frontend-1", "bind-1", "server-1"]
     );
     // The closed one is not listed again: one backend in the first list, then one of lb-1's in each.
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_retrieved_resources_total{type=\"backend\"}"],
-        4.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_retrieved_resources_total{type=\"backend\"}", 4.0);
 }
 
 #[test]

@@ -91,7 +91,9 @@ fn reset_applies_the_failed_again_and_the_call_ends_there() {
     let both = Error::RecoveryPending(refs([(Kind::Backend, "b-1"), (Kind::Frontend, "f-1")]));
     assert_eq!(reconcile(&mut world, &RESET, &small()), Err(both.clone()));
     assert_eq!(world.transcript()[2..], ["reset b-1"]);
-    assert_eq!(world.record.metrics["trueup_lbaas_reset_total{kind=\"backend\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_reset_total{kind=\"backend\"}", 1.0);
     assert_eq!(reconcile(&mut world, &RESET, &small()), Err(both.clone()));
     assert_eq!(calls::reconcile_check(&mut world, &RESET, &small()), Err(both));
     assert!(!world.transcript().iter().any(|call| call.starts_with("reset")));
@@ -104,7 +106,9 @@ fn a_failed_reset_is_the_answer_but_for_one_that_is_gone() {
     let odd = ApiError::Refused((500, "odd".to_owned()));
     world.fault("reset", Some("f-1"), odd.clone(), Some(1));
     assert_eq!(reconcile(&mut world, &RESET, &small()), Err(Error::Api(odd)));
-    assert_eq!(world.record.metrics["trueup_lbaas_reset_total{kind=\"backend\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_reset_total{kind=\"backend\"}", 1.0);
     assert!(
         !world
             .record
@@ -126,7 +130,9 @@ fn a_failed_reset_is_the_answer_but_for_one_that_is_gone() {
         reconcile(&mut world, &RESET, &small()),
         Err(Error::Api(ApiError::Unauthorized))
     );
-    assert_eq!(world.record.metrics["trueup_lbaas_reset_total{kind=\"backend\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_lbaas_reset_total{kind=\"backend\"}", 1.0);
 }
 
 #[test]
@@ -143,10 +149,9 @@ fn pending_resources_are_waited_for_and_then_the_next_round_goes_on() {
         Err(Error::TimedOut(backend.clone()))
     );
     assert_eq!(world.sleeps, [0; 0]);
-    assert_eq!(
-        world.record.metrics["trueup_lbaas_create_errors_total{kind=\"backend\"}"],
-        1.0
-    );
+    world
+        .record
+        .expect_metric("trueup_lbaas_create_errors_total{kind=\"backend\"}", 1.0);
     assert_eq!(
         calls::reconcile_check(&mut world, &DESTROY, &small()),
         Err(Error::Progressing(backend))

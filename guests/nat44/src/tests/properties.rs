@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use trueup_guest::Guest as _;
+use trueup_guest::bindings::trueup::etcd::kv::Error;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::model::{Told, Wires, wanted};
+use super::services::any_service;
 use super::{id, instance, with_port};
-use crate::bindings::trueup::etcd::kv::Error;
 use crate::bindings::trueup::kube::types::Protocol;
-use crate::bindings::trueup::service::types::{ContivService, ResyncEvent, TrafficPolicy};
+use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::simulated::{Asked, Fault, Simulation};
 
@@ -63,33 +64,19 @@ fn a_service() -> impl Strategy<Value = ContivService> {
     let protocol = select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp]);
     let number = |numbers: &[u16]| select(numbers.to_vec());
     let port = (protocol, number(&[0, 80, 81]), number(&[0, 30080]), backends);
-    let policy = select(vec![TrafficPolicy::ClusterWide, TrafficPolicy::NodeLocal]);
-    (
-        select(NAMES.to_vec()),
-        policy,
-        select(vec![0, 10_800]),
+    let service = any_service(
+        &NAMES,
+        10_800,
         some_of(&["10.96.0.1", "10.96.0.2", "fd96::1"]),
         some_of(&["20.0.0.1", "2001:db8::1"]),
-        prop::collection::vec(port, 0..3),
-    )
-        .prop_map(
-            |(name, traffic_policy, session_affinity_timeout_s, cluster_ips, external_ips, ports)| {
-                let mut service = ContivService {
-                    id: id(name),
-                    traffic_policy,
-                    session_affinity_timeout_s,
-                    cluster_ips,
-                    external_ips,
-                    ports: Vec::new(),
-                    backends: Vec::new(),
-                };
-                for (index, (protocol, port, node_port, backends)) in ports.into_iter().enumerate() {
-                    service = with_port(service, &format!("p{index}"), port, node_port, &backends.join(" "));
-                    service.ports[index].protocol = protocol;
-                }
-                service
-            },
-        )
+    );
+    (service, prop::collection::vec(port, 0..3)).prop_map(|(mut service, ports)| {
+        for (index, (protocol, port, node_port, backends)) in ports.into_iter().enumerate() {
+            service = with_port(service, &format!("p{index}"), port, node_port, &backends.join(" "));
+            service.ports[index].protocol = protocol;
+        }
+        service
+    })
 }
 
 fn a_step() -> impl Strategy<Value = Step> {

@@ -1,9 +1,9 @@
 //! Snapshot and restore.
 
 use super::{CONFIG, event, id, instance, list, service, synced};
-use crate::bindings::trueup::etcd::kv::Error;
 use crate::simulated::{Asked, Simulation};
 use trueup_guest::Guest as _;
+use trueup_guest::bindings::trueup::etcd::kv::Error;
 
 #[test]
 fn a_restart_with_state_writes_only_what_differs() {

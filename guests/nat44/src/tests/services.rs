@@ -1,5 +1,8 @@
 //! Builds services in a few words, for the tests of every renderer: the one of nftables includes this file.
 
+use proptest::prelude::*;
+use proptest::sample::select;
+
 use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends, ServicePort, TrafficPolicy};
 
@@ -25,6 +28,26 @@ pub(crate) fn service(name: &str, cluster_ips: &str, external_ips: &str) -> Cont
         ports: Vec::new(),
         backends: Vec::new(),
     }
+}
+
+/// Services of these names with any policy, with or without affinity, at some of these addresses, and without ports.
+pub(crate) fn any_service(
+    names: &[&'static str],
+    affinity_s: u32,
+    cluster_ips: impl Strategy<Value = Vec<String>>,
+    external_ips: impl Strategy<Value = Vec<String>>,
+) -> impl Strategy<Value = ContivService> {
+    let policy = select(vec![TrafficPolicy::ClusterWide, TrafficPolicy::NodeLocal]);
+    let affinity_s = select(vec![0, affinity_s]);
+    (select(names.to_vec()), policy, affinity_s, cluster_ips, external_ips).prop_map(
+        |(name, traffic_policy, session_affinity_timeout_s, cluster_ips, external_ips)| ContivService {
+            traffic_policy,
+            session_affinity_timeout_s,
+            cluster_ips,
+            external_ips,
+            ..service(name, "", "")
+        },
+    )
 }
 
 /// The service with one more TCP port. Backends are written `10.1.1.3#8080`; a trailing asterisk makes one local.

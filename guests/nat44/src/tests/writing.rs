@@ -1,7 +1,8 @@
 //! What the guest writes when: nothing that exists, nothing twice, in transactions that the database accepts.
 
+use trueup_guest::bindings::trueup::etcd::kv::{Error, Operation};
+
 use super::{CONFIG, PREFIX, dnat, event, id, instance, list, service, synced, with_port};
-use crate::bindings::trueup::etcd::kv::{Error, Operation};
 use crate::bindings::trueup::service::types::ContivService;
 use crate::simulated::{Asked, Fault, Simulation};
 
@@ -49,7 +50,7 @@ fn before_a_resync_nothing_is_known_so_everything_is_written() {
             vec!["nat44-global"]
         ]
     );
-    assert_eq!(world.record.metrics["nat44_writes_total"], 5.0);
+    world.record.expect_metric("nat44_writes_total", 5.0);
 }
 
 #[test]

@@ -36,11 +36,12 @@ fn retries_come_at_doubled_distances_until_a_sync_succeeds() {
     assert_eq!(retried_after(&mut neg, &mut world, "list", unavailable()), Some(5000));
     assert_eq!(advance(&mut neg, &mut world, 5000), [(4, true)]);
     assert!(!neg.on_timer(&mut world, 4));
-    assert_eq!(world.record.metrics["trueup_neg_retries_total{cause=\"sync\"}"], 4.0);
-    assert_eq!(
-        world.record.metrics["trueup_neg_syncs_total{result=\"api-error\"}"],
-        4.0
-    );
+    world
+        .record
+        .expect_metric("trueup_neg_retries_total{cause=\"sync\"}", 4.0);
+    world
+        .record
+        .expect_metric("trueup_neg_syncs_total{result=\"api-error\"}", 4.0);
 }
 
 #[test]
@@ -125,9 +126,9 @@ fn a_refused_operation_stops_no_other_and_an_outage_stops_the_rest() {
         let target = [("z1", "10.0.0.1"), ("z2", "10.0.0.2")];
         assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(error)));
         assert_eq!(world.take_asked()[4..], *expected);
-        assert_eq!(
-            world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"not-started\"}"],
-            1.0
+        world.record.expect_metric(
+            "trueup_neg_operations_total{operation=\"attach\",result=\"not-started\"}",
+            1.0,
         );
         assert_eq!(advance(&mut neg, &mut world, 5000), [(1, true)]);
     }
@@ -176,13 +177,12 @@ fn failed_operations_share_a_timer_and_a_success_sets_the_delay_back() {
     sync(&mut neg, &mut world, &target).unwrap();
     assert!(end(&mut neg, &mut world, 6, None));
     assert_eq!(advance(&mut neg, &mut world, 10_000), [(3, true)]);
-    assert_eq!(
-        world.record.metrics["trueup_neg_retries_total{cause=\"operation\"}"],
-        3.0
-    );
-    assert_eq!(
-        world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"failure\"}"],
-        4.0
+    world
+        .record
+        .expect_metric("trueup_neg_retries_total{cause=\"operation\"}", 3.0);
+    world.record.expect_metric(
+        "trueup_neg_operations_total{operation=\"attach\",result=\"failure\"}",
+        4.0,
     );
 }
 

@@ -295,12 +295,14 @@ fn a_migration_lasts_from_the_first_filter_to_the_first_empty_one() {
     assert_eq!(filter(&mut world, "10.0.0.1+fd00::1", "10.0.0.1"), 0.0);
     assert_eq!(filter(&mut world, "10.0.0.1+fd00::1", "10.0.0.1"), 1.5);
     assert!(world.record.observed.is_empty());
-    assert_eq!(world.record.metrics["trueup_neg_migration_endpoints"], 1.0);
-    assert_eq!(world.record.metrics["trueup_neg_migration_detachments_total"], 2.0);
+    world.record.expect_metric("trueup_neg_migration_endpoints", 1.0);
+    world
+        .record
+        .expect_metric("trueup_neg_migration_detachments_total", 2.0);
     assert_eq!(filter(&mut world, "", "10.0.0.1"), 0.0);
     assert_eq!(filter(&mut world, "", ""), 0.0);
     assert_eq!(world.record.observed["trueup_neg_migration_duration_seconds"], [3.0]);
-    assert_eq!(world.record.metrics["trueup_neg_migration_endpoints"], 0.0);
+    world.record.expect_metric("trueup_neg_migration_endpoints", 0.0);
     let committed = |stack: &str| world.record.metrics[&format!("trueup_neg_committed_endpoints{{type=\"{stack}\"}}")];
     assert_eq!(
         [committed("ipv4"), committed("ipv6"), committed("dual")],

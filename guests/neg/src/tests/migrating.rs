@@ -137,7 +137,7 @@ fn an_error_state_holds_the_migration_until_the_attachments_are_under_way() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     given(&mut world, "z1", "10.0.0.1");
     neg.set_error_state(&mut world, true);
-    assert_eq!(world.record.metrics["trueup_neg_error_state"], 1.0);
+    world.record.expect_metric("trueup_neg_error_state", 1.0);
     let target = [("z1", "10.0.0.1+fd00::1 10.0.0.5")];
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((1, 0, 0, None)));
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 1, 0, Some(location("z1")))));

@@ -13,7 +13,7 @@ fn paused() -> (Neg, Simulation) {
     neg.pause(&mut world);
     neg.pause(&mut world);
     assert!(neg.is_paused());
-    assert_eq!(world.record.metrics["trueup_neg_migration_paused"], 1.0);
+    world.record.expect_metric("trueup_neg_migration_paused", 1.0);
     (neg, world)
 }
 
@@ -22,7 +22,7 @@ fn continue_after_a_failure_is_at_once() {
     let (mut neg, mut world) = paused();
     neg.resume(&mut world, FAILED);
     assert!(!neg.is_paused());
-    assert_eq!(world.record.metrics["trueup_neg_migration_paused"], 0.0);
+    world.record.expect_metric("trueup_neg_migration_paused", 0.0);
     assert_eq!(advance(&mut neg, &mut world, 60_000), []);
 }
 
@@ -40,7 +40,7 @@ fn continue_after_a_success_waits_and_events_meanwhile_change_nothing() {
     assert!(neg.is_paused());
     assert_eq!(advance(&mut neg, &mut world, 1), [(1, true)]);
     assert!(!neg.is_paused() && !neg.on_timer(&mut world, 1));
-    assert_eq!(world.record.metrics["trueup_neg_migration_paused"], 0.0);
+    world.record.expect_metric("trueup_neg_migration_paused", 0.0);
     assert_eq!(advance(&mut neg, &mut world, 60_000), []);
 }
 

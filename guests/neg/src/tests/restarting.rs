@@ -50,7 +50,9 @@ fn timers_start_anew_in_order_and_at_once_where_their_time_has_passed() {
         advance(&mut new, &mut world, 100_000),
         [(3, true), (2, true), (1, true)]
     );
-    assert_eq!(world.record.metrics["trueup_neg_retries_total{cause=\"sync\"}"], 1.0);
+    world
+        .record
+        .expect_metric("trueup_neg_retries_total{cause=\"sync\"}", 1.0);
 }
 
 #[test]

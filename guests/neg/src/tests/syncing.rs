@@ -18,20 +18,19 @@ fn a_new_neg_is_made_and_filled_and_pending_attachments_count() {
     assert_eq!(world.take_asked(), asked);
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 0, None)));
     assert_eq!(world.take_asked(), ["list z1 web-s1"]);
-    assert_eq!(world.record.metrics["trueup_neg_in_flight_endpoints"], 2.0);
+    world.record.expect_metric("trueup_neg_in_flight_endpoints", 2.0);
     assert!(end(&mut neg, &mut world, 1, None));
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 0, None)));
     assert_eq!(there(&world, "z1"), "10.0.0.1 10.0.0.2");
-    assert_eq!(world.record.metrics["trueup_neg_in_flight_endpoints"], 0.0);
-    assert_eq!(
-        world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"success\"}"],
-        1.0
+    world.record.expect_metric("trueup_neg_in_flight_endpoints", 0.0);
+    world.record.expect_metric(
+        "trueup_neg_operations_total{operation=\"attach\",result=\"success\"}",
+        1.0,
     );
-    assert_eq!(
-        world.record.metrics["trueup_neg_operation_endpoints_total{operation=\"attach\"}"],
-        2.0
-    );
-    assert_eq!(world.record.metrics["trueup_neg_syncs_total{result=\"ok\"}"], 3.0);
+    world
+        .record
+        .expect_metric("trueup_neg_operation_endpoints_total{operation=\"attach\"}", 2.0);
+    world.record.expect_metric("trueup_neg_syncs_total{result=\"ok\"}", 3.0);
 }
 
 #[test]

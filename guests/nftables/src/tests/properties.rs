@@ -7,9 +7,10 @@ use trueup_guest::Guest as _;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use super::services::any_service;
 use super::{elements, id, instance, with_port};
 use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
-use crate::bindings::trueup::service::types::{ContivService, TrafficPolicy};
+use crate::bindings::trueup::service::types::ContivService;
 use crate::renderer::Renderer;
 use crate::simulated::Simulation;
 
@@ -54,36 +55,16 @@ fn a_service() -> impl Strategy<Value = ContivService> {
         select(vec![0, 0, 30080, 30081]),
         backends,
     );
-    let policy = select(vec![TrafficPolicy::ClusterWide, TrafficPolicy::NodeLocal]);
-    let ports = prop::collection::vec(port, 0..3);
-    (
-        select(NAMES.to_vec()),
-        policy,
-        0..2_u32,
-        addresses(),
-        addresses(),
-        ports,
-    )
-        .prop_map(
-            |(name, traffic_policy, session_affinity_timeout_s, cluster_ips, external_ips, ports)| {
-                let mut service = ContivService {
-                    id: id(name),
-                    traffic_policy,
-                    session_affinity_timeout_s,
-                    cluster_ips,
-                    external_ips,
-                    ports: Vec::new(),
-                    backends: Vec::new(),
-                };
-                for (name, protocol, port, node_port, backends) in ports {
-                    if service.ports.iter().all(|port| port.name != name) {
-                        service = with_port(service, name, port, node_port, &backends.join(" "));
-                        service.ports.last_mut().unwrap().protocol = protocol;
-                    }
-                }
-                service
-            },
-        )
+    let service = any_service(&NAMES, 1, addresses(), addresses());
+    (service, prop::collection::vec(port, 0..3)).prop_map(|(mut service, ports)| {
+        for (name, protocol, port, node_port, backends) in ports {
+            if service.ports.iter().all(|port| port.name != name) {
+                service = with_port(service, name, port, node_port, &backends.join(" "));
+                service.ports.last_mut().unwrap().protocol = protocol;
+            }
+        }
+        service
+    })
 }
 
 fn a_step() -> impl Strategy<Value = Step> {

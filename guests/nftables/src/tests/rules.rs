@@ -318,5 +318,5 @@ fn a_refused_resync_leaves_what_was_acknowledged() {
     assert_eq!(world.take_asked(), [] as [&str; 0]);
     renderer.delete_service(&mut world, id("web")).unwrap();
     assert_eq!(chains(&world, "ip"), [] as [&str; 0]);
-    assert_eq!(world.record.metrics["nftables_transactions_total"], 3.0);
+    world.record.expect_metric("nftables_transactions_total", 3.0);
 }

@@ -189,7 +189,7 @@ fn a_resync_tolerates_that_its_write_fails() {
         Ok(())
     );
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [10.0.0.2/8] []"]);
-    assert_eq!(world.record.metric("nodesync_publish_failures_total"), Some(1.0));
+    world.record.expect_metric("nodesync_publish_failures_total", 1.0);
     assert_eq!(
         world.record.messages(),
         [format!(

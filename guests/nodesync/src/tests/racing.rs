@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use trueup_guest::bindings::trueup::etcd::kv::{self, KeyValue};
 use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{ClusterState, Error, VppNode};
-use crate::bindings::trueup::etcd::kv::{self, KeyValue};
 use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
 use crate::settings::Settings;

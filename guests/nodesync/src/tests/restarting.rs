@@ -31,7 +31,7 @@ fn everything_is_carried() {
     new.restore(&mut world, &node_sync.snapshot()).unwrap();
     assert_eq!(new.snapshot(), node_sync.snapshot());
     assert_eq!(new.all_nodes(), node_sync.all_nodes());
-    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
+    world.record.expect_metric("nodesync_nodes", 2.0);
     // It knows that the write failed, and the facts from Kubernetes about a node without id.
     assert_eq!(new.publish_node_ips(&mut world, &addresses, IpVersion::Ipv4), Ok(true));
     new.update(&mut world, put(9, "no-id", "")).unwrap();

@@ -1,11 +1,12 @@
 //! What the guest reports about each node, and what it leaves out with a warning.
 
+use trueup_guest::bindings::trueup::etcd::kv;
+use trueup_guest::etcd;
+
 use super::{CONFIG, OWN_KEY, instance, kube, line, lines, listed, put, put_kube, record, state, synced};
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, Error};
-use crate::bindings::trueup::etcd::kv;
 use crate::bindings::trueup::nodesync::types::IpVersion;
 use crate::simulated::Simulation;
-use crate::world;
 
 #[test]
 fn what_cannot_be_a_record_is_ignored_with_a_warning() {
@@ -166,11 +167,11 @@ fn before_the_first_resync_there_is_nothing_and_nothing_is_kept() {
 fn the_nodes_are_counted_by_name_with_this_one() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", ""), (3, "a", ""), (4, "a", ""), (5, "b", "")]);
-    assert_eq!(world.record.metric("nodesync_nodes"), Some(3.0));
+    world.record.expect_metric("nodesync_nodes", 3.0);
     node_sync.update(&mut world, Change::VppNodeDeleted(5)).unwrap();
-    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
+    world.record.expect_metric("nodesync_nodes", 2.0);
     node_sync.update(&mut world, Change::VppNodeDeleted(3)).unwrap();
-    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
+    world.record.expect_metric("nodesync_nodes", 2.0);
     assert_eq!(world.record.metric("nodesync_publish_failures_total"), None);
 }
 
@@ -204,6 +205,6 @@ fn errors_of_the_database_have_these_words() {
         (kv::Error::TooManyOperations(128), "too many operations: 128"),
         (kv::Error::Invalid("empty key".to_owned()), "invalid: empty key"),
     ] {
-        assert_eq!(world::words(&error), expected);
+        assert_eq!(etcd::words(&error), expected);
     }
 }

@@ -137,13 +137,13 @@ fn an_external_name_is_no_service_and_a_headless_service_is_one() {
         update(&mut processor, &mut world, Event::ServicePut(web.clone())),
         ["delete default/web"]
     );
-    assert_eq!(world.record.metric("service_services"), Some(0.0));
+    world.record.expect_metric("service_services", 0.0);
     web.service_type = "externalname".to_owned();
     assert_eq!(
         update(&mut processor, &mut world, Event::ServicePut(web)),
         ["add default/web"]
     );
-    assert_eq!(world.record.metric("service_services"), Some(1.0));
+    world.record.expect_metric("service_services", 1.0);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use super::{allocation, endpoints, id, node, nothing, pod, service, synced};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
+use crate::counting::{COMBINED, COMPARISONS};
 use crate::simulated::Simulation;
-use crate::{combine, id as ids};
 
 /// `n` services, each with two backends, one of them on this node; every tenth has a node port.
 fn cluster(n: usize) -> State {
@@ -37,7 +37,7 @@ fn cluster(n: usize) -> State {
 }
 
 /// Events with the number of services that each combines, which is 0 if one half is missing.
-fn events() -> Vec<(Event, usize)> {
+fn events() -> Vec<(Event, u64)> {
     let other = endpoints("s7", "10.1.1.7@p7 10.1.200.1", "http:8080");
     vec![
         (Event::EndpointsPut(other), 1),
@@ -55,15 +55,15 @@ fn events() -> Vec<(Event, usize)> {
 }
 
 /// For each event the combined services, and the comparisons of ids.
-fn costs(n: usize) -> Vec<(usize, u64)> {
+fn costs(n: usize) -> Vec<(u64, u64)> {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, cluster(n));
     let mut costs = Vec::new();
     for (event, _) in events() {
-        combine::counting::take();
-        ids::counting::take();
+        COMBINED.take();
+        COMPARISONS.take();
         processor.update(&mut world, event).unwrap();
-        costs.push((combine::counting::take(), ids::counting::take()));
+        costs.push((COMBINED.take(), COMPARISONS.take()));
     }
     costs
 }
@@ -75,7 +75,7 @@ const LOOKUPS_MAX: u64 = 60;
 
 #[test]
 fn an_event_touches_only_what_it_names_with_any_number_of_services() {
-    let combined: Vec<usize> = events().iter().map(|(_, combined)| *combined).collect();
+    let combined: Vec<u64> = events().iter().map(|(_, combined)| *combined).collect();
     for (n, levels) in [(100, 3), (1000, 4), (5000, 5)] {
         let costs = costs(n);
         assert_eq!(
@@ -98,21 +98,21 @@ fn a_services_own_pods_are_touched_and_no_others() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, cluster(2000));
     // A pod that 10 of 2000 services list: its interface changes, its services do not.
-    combine::counting::take();
+    COMBINED.take();
     processor
         .update(&mut world, Event::PodAdded(pod("p3", "10.1.1.3", "new")))
         .unwrap();
-    assert_eq!(combine::counting::take(), 0);
+    assert_eq!(COMBINED.take(), 0);
     // Its redirection touches those 10.
     processor
         .update(&mut world, Event::IpAllocationPut(allocation("p3", &["*x - 10.9.0.1"])))
         .unwrap();
-    assert_eq!(combine::counting::take(), 10);
+    assert_eq!(COMBINED.take(), 10);
     // Nodes touch no service: those with node ports are handed over unchanged.
     processor
         .update(&mut world, Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]))
         .unwrap();
-    assert_eq!(combine::counting::take(), 0);
+    assert_eq!(COMBINED.take(), 0);
     let call = world.record.take_calls().pop().unwrap();
     assert_eq!(call["args"]["services"].as_array().unwrap().len(), 200);
 }
@@ -124,7 +124,7 @@ fn pending_services_are_all_that_later_events_carry_along() {
     let fault = serde_json::json!({"call": "renderer.update-service", "error": "no", "times": 3});
     world.record.add_fault(&fault);
     for name in ["s1", "s2", "s3"] {
-        combine::counting::take();
+        COMBINED.take();
         processor
             .update(&mut world, Event::EndpointsPut(endpoints(name, "", "")))
             .unwrap_err();
@@ -134,13 +134,13 @@ fn pending_services_are_all_that_later_events_carry_along() {
         }
     }
     world.record.clear_faults();
-    combine::counting::take();
+    COMBINED.take();
     processor
-        .update(&mut world, Event::ServiceDeleted(id("nobody")))
+        .update(&mut world, Event::ServiceDeleted(id("unknown")))
         .unwrap();
-    assert_eq!(combine::counting::take(), 3);
+    assert_eq!(COMBINED.take(), 3);
     processor
-        .update(&mut world, Event::ServiceDeleted(id("nobody")))
+        .update(&mut world, Event::ServiceDeleted(id("unknown")))
         .unwrap();
-    assert_eq!(combine::counting::take(), 0);
+    assert_eq!(COMBINED.take(), 0);
 }

@@ -304,7 +304,7 @@ fn some_refusals() -> impl Strategy<Value = VecDeque<[bool; 2]>> {
 
 /// An event that changes no input.
 fn nothing_happens() -> Event {
-    Event::ServiceDeleted(id("nobody"))
+    Event::ServiceDeleted(id("unknown"))
 }
 
 proptest! {

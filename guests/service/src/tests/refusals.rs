@@ -20,7 +20,7 @@ fn one_service() -> State {
 }
 
 fn nothing_happens(processor: &mut Processor, world: &mut Simulation) -> Vec<String> {
-    update(processor, world, Event::ServiceDeleted(id("nobody")))
+    update(processor, world, Event::ServiceDeleted(id("unknown")))
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn an_undeleted_service_still_counts_for_the_renderers_alone() {
         processor.update(&mut world, Event::ServiceDeleted(id("web"))),
         Err("busy".to_owned())
     );
-    assert_eq!(world.record.metric("service_services"), Some(0.0));
+    world.record.expect_metric("service_services", 0.0);
     refuse(&mut world, "renderer.delete-service", "busy");
     calls(&mut world);
     let nodes = Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]);
@@ -166,7 +166,7 @@ fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
         .add_fault(&json!({"call": "renderer.resync", "error": "not ready", "times": 3}));
     let not_ready = Err("not ready".to_owned());
     assert_eq!(processor.resync(&mut world, one_service()), not_ready);
-    assert_eq!(world.record.metric("service_services"), Some(1.0));
+    world.record.expect_metric("service_services", 1.0);
     let more = Event::ServicePut(service("more", "", ""));
     assert_eq!(processor.update(&mut world, more), not_ready);
     processor.revert(&mut world, id("p"));

@@ -25,7 +25,7 @@ fn which_interfaces_of_an_allocation_clients_sit_behind() {
             ),
             allocation("far", &["x4 pods 1.1.1.5"]),
             allocation("host", &["x5 pods 1.1.1.6"]),
-            allocation("nobody", &["x6 pods 1.1.1.7"]),
+            allocation("unknown", &["x6 pods 1.1.1.7"]),
         ],
         ..nothing()
     };

@@ -40,8 +40,8 @@ fn everything_is_carried_and_nothing_is_called() {
     let (mut new, mut world) = carried(&processor, "{}");
     assert!(calls(&mut world).is_empty());
     assert_eq!(new.snapshot(), processor.snapshot());
-    assert_eq!(world.record.metric("service_services"), Some(1.0));
-    assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))).is_empty());
+    world.record.expect_metric("service_services", 1.0);
+    assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("unknown"))).is_empty());
     // The halves, the allocations and the indexes exist.
     assert_eq!(
         update(
@@ -72,21 +72,16 @@ fn everything_is_carried_and_nothing_is_called() {
 fn what_was_refused_is_carried() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, some_state());
-    world
-        .record
-        .add_fault(&json!({"call": "renderer.update-service", "error": "no", "times": null}));
-    world
-        .record
-        .add_fault(&json!({"call": "renderer.delete-service", "error": "no", "times": null}));
-    world
-        .record
-        .add_fault(&json!({"call": "renderer.update-local-frontend-ifs", "error": "no", "times": null}));
-    world
-        .record
-        .add_fault(&json!({"call": "renderer.update-local-backend-ifs", "error": "no", "times": null}));
-    world
-        .record
-        .add_fault(&json!({"call": "renderer.update-node-port-services", "error": "no", "times": null}));
+    for call in [
+        "renderer.update-service",
+        "renderer.delete-service",
+        "renderer.update-local-frontend-ifs",
+        "renderer.update-local-backend-ifs",
+        "renderer.update-node-port-services",
+    ] {
+        let fault = json!({"call": call, "error": "no", "times": null});
+        world.record.add_fault(&fault);
+    }
     processor
         .update(&mut world, Event::EndpointsPut(endpoints("half", "", "")))
         .unwrap();
@@ -101,7 +96,7 @@ fn what_was_refused_is_carried() {
     let (mut new, mut world) = carried(&processor, "{}");
     assert_eq!(new.snapshot(), processor.snapshot());
     assert_eq!(
-        update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))),
+        update(&mut new, &mut world, Event::ServiceDeleted(id("unknown"))),
         [
             "frontends [GbE bvi tap tap-p] [GbE bvi tap]",
             "delete default/half",
@@ -121,12 +116,12 @@ fn a_refused_resync_is_carried() {
         .add_fault(&json!({"call": "renderer.resync", "error": "no"}));
     processor.resync(&mut world, some_state()).unwrap_err();
     let (mut new, mut world) = carried(&processor, "{}");
-    assert_eq!(world.record.metric("service_services"), Some(1.0));
+    world.record.expect_metric("service_services", 1.0);
     assert_eq!(
         update(&mut new, &mut world, Event::ServiceDeleted(id("web"))),
         ["resync []"]
     );
-    assert_eq!(world.record.metric("service_services"), Some(0.0));
+    world.record.expect_metric("service_services", 0.0);
 }
 
 #[test]

@@ -247,22 +247,14 @@ fn endpoint_slice(slice: &mut Value, old: Option<&Value>) -> Vec<Cause> {
 
 fn lease(spec: &Value) -> Vec<Cause> {
     let mut wrong = Vec::new();
-    let number = |name: &str| spec[name].as_i64();
-    if number("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
-        let value = &spec["leaseDurationSeconds"];
-        wrong.push(Cause::invalid(
-            "spec.leaseDurationSeconds",
-            value,
-            "must be greater than 0",
-        ));
-    }
-    if number("leaseTransitions").is_some_and(|count| count < 0) {
-        let value = &spec["leaseTransitions"];
-        wrong.push(Cause::invalid(
-            "spec.leaseTransitions",
-            value,
-            "must be greater than or equal to 0",
-        ));
+    for (field, least, why) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        let value = &spec[field];
+        if value.as_i64().is_some_and(|number| number < least) {
+            wrong.push(Cause::invalid(format!("spec.{field}"), value, why));
+        }
     }
     wrong
 }

@@ -7,102 +7,43 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// A column: its name, and whether it is shown only with `-o wide`.
-pub(super) type Column = (&'static str, bool);
+/// A column: its name, whether it is shown only with `-o wide`, and the object's cell.
+pub(super) type Column = (&'static str, bool, Value);
 
-const NEAR: bool = false;
-const WIDE: bool = true;
-
-/// The columns of a kind.
-pub(super) fn columns(kind: &Kind) -> &'static [Column] {
-    match kind.plural {
-        "services" => &[
-            ("Name", NEAR),
-            ("Type", NEAR),
-            ("Cluster-IP", NEAR),
-            ("External-IP", NEAR),
-            ("Port(s)", NEAR),
-            ("Age", NEAR),
-            ("Selector", WIDE),
-        ],
-        "nodes" => &[
-            ("Name", NEAR),
-            ("Status", NEAR),
-            ("Roles", NEAR),
-            ("Age", NEAR),
-            ("Version", NEAR),
-            ("Internal-IP", WIDE),
-            ("External-IP", WIDE),
-        ],
-        "pods" => &[
-            ("Name", NEAR),
-            ("Ready", NEAR),
-            ("Status", NEAR),
-            ("Restarts", NEAR),
-            ("Age", NEAR),
-            ("IP", WIDE),
-            ("Node", WIDE),
-        ],
-        "namespaces" => &[("Name", NEAR), ("Status", NEAR), ("Age", NEAR)],
-        "events" => &[
-            ("Last Seen", NEAR),
-            ("Type", NEAR),
-            ("Reason", NEAR),
-            ("Object", NEAR),
-            ("Source", WIDE),
-            ("Message", NEAR),
-            ("Count", WIDE),
-            ("Name", WIDE),
-        ],
-        "configmaps" => &[("Name", NEAR), ("Data", NEAR), ("Age", NEAR)],
-        "secrets" => &[("Name", NEAR), ("Type", NEAR), ("Data", NEAR), ("Age", NEAR)],
-        "endpointslices" => &[
-            ("Name", NEAR),
-            ("AddressType", NEAR),
-            ("Ports", NEAR),
-            ("Endpoints", NEAR),
-            ("Age", NEAR),
-        ],
-        "leases" => &[("Name", NEAR), ("Holder", NEAR), ("Age", NEAR)],
-        "statefulsets" => &[("Name", NEAR), ("Ready", NEAR), ("Age", NEAR)],
-        "poddisruptionbudgets" => &[
-            ("Name", NEAR),
-            ("Min Available", NEAR),
-            ("Max Unavailable", NEAR),
-            ("Allowed Disruptions", NEAR),
-            ("Age", NEAR),
-        ],
-        "rolebindings" | "clusterrolebindings" => &[("Name", NEAR), ("Role", NEAR), ("Age", NEAR)],
-        "roles" | "clusterroles" => &[("Name", NEAR), ("Created At", NEAR)],
-        _ => &[("Name", NEAR), ("Age", NEAR)],
-    }
+fn near(name: &'static str, cell: Value) -> Column {
+    (name, false, cell)
 }
 
-/// The cells of an object, one for each column. `object` is in its stored form.
-pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+fn wide(name: &'static str, cell: Value) -> Column {
+    (name, true, cell)
+}
+
+/// The columns of an object in its stored form. All objects of a kind have the same ones, and so has null.
+pub(super) fn columns(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Column> {
     let meta = &object["metadata"];
     let (spec, status) = (&object["spec"], &object["status"]);
-    let name = || meta["name"].clone();
-    let born = || json!(age(&meta["creationTimestamp"], now));
-    let size = |field: &str| json!(object[field].as_object().map_or(0, |data| data.len()));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let name = near("Name", meta["name"].clone());
+    let born = near("Age", json!(age(&meta["creationTimestamp"], now)));
+    let size = near("Data", json!(object["data"].as_object().map_or(0, |data| data.len())));
     match kind.plural {
         "services" => vec![
-            name(),
-            spec["type"].clone(),
-            json!(or_none(spec["clusterIP"].as_str().unwrap_or_default())),
-            json!(external_ip(object)),
-            json!(ports_of_service(spec)),
-            born(),
-            json!(or_none(&pairs(&spec["selector"]))),
+            name,
+            near("Type", spec["type"].clone()),
+            near("Cluster-IP", json!(or_none(&text(&spec["clusterIP"])))),
+            near("External-IP", json!(external_ip(object))),
+            near("Port(s)", json!(ports_of_service(spec))),
+            born,
+            wide("Selector", json!(or_none(&pairs(&spec["selector"])))),
         ],
         "nodes" => vec![
-            name(),
-            json!(node_status(object)),
-            json!(or_none(&roles(meta))),
-            born(),
-            json!(status["nodeInfo"]["kubeletVersion"].as_str().unwrap_or_default()),
-            json!(or_none(&address(status, "InternalIP"))),
-            json!(or_none(&address(status, "ExternalIP"))),
+            name,
+            near("Status", json!(node_status(object))),
+            near("Roles", json!(or_none(&roles(meta)))),
+            born,
+            near("Version", json!(text(&status["nodeInfo"]["kubeletVersion"]))),
+            wide("Internal-IP", json!(or_none(&address(status, "InternalIP")))),
+            wide("External-IP", json!(or_none(&address(status, "ExternalIP")))),
         ],
         "pods" => {
             let (ready, all, restarts) = containers(object);
@@ -111,58 +52,47 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             } else {
                 json!("Terminating")
             };
-            let text = |value: &Value| json!(or_none(value.as_str().unwrap_or_default()));
             vec![
-                name(),
-                json!(format!("{ready}/{all}")),
-                phase,
-                json!(restarts.to_string()),
-                born(),
-                text(&status["podIP"]),
-                text(&spec["nodeName"]),
+                name,
+                near("Ready", json!(format!("{ready}/{all}"))),
+                near("Status", phase),
+                near("Restarts", json!(restarts.to_string())),
+                born,
+                wide("IP", json!(or_none(&text(&status["podIP"])))),
+                wide("Node", json!(or_none(&text(&spec["nodeName"])))),
             ]
         }
-        "namespaces" => vec![name(), status["phase"].clone(), born()],
+        "namespaces" => vec![name, near("Status", status["phase"].clone()), born],
         "events" => {
             let about = &object["involvedObject"];
-            let subject = format!(
-                "{}/{}",
-                about["kind"].as_str().unwrap_or_default().to_lowercase(),
-                about["name"].as_str().unwrap_or_default()
-            );
+            let subject = format!("{}/{}", text(&about["kind"]).to_lowercase(), text(&about["name"]));
             let source = first_text(&[&object["source"]["component"], &object["reportingComponent"]]);
             let (last, count) = last_seen(object);
             vec![
-                json!(age(&last, now)),
-                object["type"].clone(),
-                object["reason"].clone(),
-                json!(subject),
-                json!(source),
-                json!(object["message"].as_str().unwrap_or_default().trim()),
-                json!(count),
-                name(),
+                near("Last Seen", json!(age(&last, now))),
+                near("Type", object["type"].clone()),
+                near("Reason", object["reason"].clone()),
+                near("Object", json!(subject)),
+                wide("Source", json!(source)),
+                near("Message", json!(text(&object["message"]).trim())),
+                wide("Count", json!(count)),
+                wide("Name", meta["name"].clone()),
             ]
         }
-        "configmaps" => vec![name(), size("data"), born()],
-        "secrets" => vec![name(), object["type"].clone(), size("data"), born()],
-        "endpointslices" => {
-            vec![
-                name(),
-                object["addressType"].clone(),
-                json!(slice_ports(object)),
-                json!(slice_addresses(object)),
-                born(),
-            ]
-        }
-        "leases" => vec![
-            name(),
-            json!(spec["holderIdentity"].as_str().unwrap_or_default()),
-            born(),
+        "configmaps" => vec![name, size, born],
+        "secrets" => vec![name, near("Type", object["type"].clone()), size, born],
+        "endpointslices" => vec![
+            name,
+            near("AddressType", object["addressType"].clone()),
+            near("Ports", json!(slice_ports(object))),
+            near("Endpoints", json!(slice_addresses(object))),
+            born,
         ],
+        "leases" => vec![name, near("Holder", json!(text(&spec["holderIdentity"]))), born],
         "statefulsets" => {
             let ready = status["readyReplicas"].as_u64().unwrap_or(0);
             let wanted = spec["replicas"].as_u64().unwrap_or(1);
-            vec![name(), json!(format!("{ready}/{wanted}")), born()]
+            vec![name, near("Ready", json!(format!("{ready}/{wanted}"))), born]
         }
         "poddisruptionbudgets" => {
             let either = |value: &Value| match value {
@@ -172,20 +102,20 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             };
             let allowed = status["disruptionsAllowed"].as_u64().unwrap_or(0);
             vec![
-                name(),
-                either(&spec["minAvailable"]),
-                either(&spec["maxUnavailable"]),
-                json!(allowed),
-                born(),
+                name,
+                near("Min Available", either(&spec["minAvailable"])),
+                near("Max Unavailable", either(&spec["maxUnavailable"])),
+                near("Allowed Disruptions", json!(allowed)),
+                born,
             ]
         }
         "rolebindings" | "clusterrolebindings" => {
             let role = &object["roleRef"];
-            let text = |field: &str| role[field].as_str().unwrap_or_default();
-            vec![name(), json!(format!("{}/{}", text("kind"), text("name"))), born()]
+            let role = format!("{}/{}", text(&role["kind"]), text(&role["name"]));
+            vec![name, near("Role", json!(role)), born]
         }
-        "roles" | "clusterroles" => vec![name(), meta["creationTimestamp"].clone()],
-        _ => vec![name(), born()],
+        "roles" | "clusterroles" => vec![name, near("Created At", meta["creationTimestamp"].clone())],
+        _ => vec![name, born],
     }
 }
 

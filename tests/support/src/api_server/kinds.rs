@@ -4,6 +4,7 @@
 //! defaults in `admit.rs` if it has any.
 
 use k8s_openapi::api::{apps, coordination, core, discovery, events, networking, policy, rbac};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -111,6 +112,52 @@ pub(super) fn named(plural: &str) -> &'static Kind {
         .unwrap_or_else(|| panic!("no resource is called `{plural}`"))
 }
 
+/// A kind of objects in namespaces.
+const fn in_namespaces<T>(short: &'static [&'static str], traits: &'static [Trait]) -> Kind
+where
+    T: Resource<Scope = NamespaceResourceScope> + DeserializeOwned + Serialize,
+{
+    known::<T>(true, short, traits)
+}
+
+/// A kind of objects of the whole cluster.
+const fn of_cluster<T>(short: &'static [&'static str], traits: &'static [Trait]) -> Kind
+where
+    T: Resource<Scope = ClusterResourceScope> + DeserializeOwned + Serialize,
+{
+    known::<T>(false, short, traits)
+}
+
+const fn known<T>(namespaced: bool, short: &'static [&'static str], traits: &'static [Trait]) -> Kind
+where
+    T: Resource + DeserializeOwned + Serialize,
+{
+    Kind {
+        group: T::GROUP,
+        version: T::VERSION,
+        plural: T::URL_PATH_SEGMENT,
+        kind: T::KIND,
+        short,
+        namespaced,
+        traits,
+        typed: typed::<T>,
+    }
+}
+
+/// A kind of the Prometheus operator.
+const fn custom(plural: &'static str, kind: &'static str, short: &'static [&'static str]) -> Kind {
+    Kind {
+        group: MONITORING_GROUP,
+        version: "v1",
+        plural,
+        kind,
+        short,
+        namespaced: true,
+        traits: &[Generation],
+        typed: Ok,
+    }
+}
+
 fn typed<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String> {
     let object: T = serde_json::from_value(object).map_err(|error| error.to_string())?;
     serde_json::to_value(object).map_err(|error| error.to_string())
@@ -120,216 +167,27 @@ use Trait::{Conditional, CreatedByPut, DeletedIsReturned, Generation, InAll, Sta
 
 /// All kinds. Without a group, kubectl takes the first group that has the resource.
 pub(super) static KINDS: &[Kind] = &[
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "services",
-        kind: "Service",
-        short: &["svc"],
-        namespaced: true,
-        traits: &[Status, DeletedIsReturned, InAll],
-        typed: typed::<core::v1::Service>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "nodes",
-        kind: "Node",
-        short: &["no"],
-        namespaced: false,
-        traits: &[Status, StatusAtCreation],
-        typed: typed::<core::v1::Node>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "pods",
-        kind: "Pod",
-        short: &["po"],
-        namespaced: true,
-        traits: &[Status, DeletedIsReturned, InAll],
-        typed: typed::<core::v1::Pod>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "namespaces",
-        kind: "Namespace",
-        short: &["ns"],
-        namespaced: false,
-        traits: &[Status],
-        typed: typed::<core::v1::Namespace>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "events",
-        kind: "Event",
-        short: &["ev"],
-        namespaced: true,
-        traits: &[CreatedByPut],
-        typed: typed::<core::v1::Event>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "configmaps",
-        kind: "ConfigMap",
-        short: &["cm"],
-        namespaced: true,
-        traits: &[],
-        typed: typed::<core::v1::ConfigMap>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "serviceaccounts",
-        kind: "ServiceAccount",
-        short: &["sa"],
-        namespaced: true,
-        traits: &[DeletedIsReturned],
-        typed: typed::<core::v1::ServiceAccount>,
-    },
-    Kind {
-        group: "",
-        version: "v1",
-        plural: "secrets",
-        kind: "Secret",
-        short: &[],
-        namespaced: true,
-        traits: &[],
-        typed: typed::<core::v1::Secret>,
-    },
-    Kind {
-        group: "discovery.k8s.io",
-        version: "v1",
-        plural: "endpointslices",
-        kind: "EndpointSlice",
-        short: &[],
-        namespaced: true,
-        traits: &[Generation],
-        typed: typed::<discovery::v1::EndpointSlice>,
-    },
-    Kind {
-        group: "coordination.k8s.io",
-        version: "v1",
-        plural: "leases",
-        kind: "Lease",
-        short: &[],
-        namespaced: true,
-        traits: &[Conditional, CreatedByPut],
-        typed: typed::<coordination::v1::Lease>,
-    },
-    Kind {
-        group: EVENTS_GROUP,
-        version: "v1",
-        plural: "events",
-        kind: "Event",
-        short: &["ev"],
-        namespaced: true,
-        traits: &[CreatedByPut],
-        typed: typed::<events::v1::Event>,
-    },
-    Kind {
-        group: "apps",
-        version: "v1",
-        plural: "statefulsets",
-        kind: "StatefulSet",
-        short: &["sts"],
-        namespaced: true,
-        traits: &[Status, Generation, InAll],
-        typed: typed::<apps::v1::StatefulSet>,
-    },
-    Kind {
-        group: "apps",
-        version: "v1",
-        plural: "daemonsets",
-        kind: "DaemonSet",
-        short: &["ds"],
-        namespaced: true,
-        traits: &[Status, Generation, InAll],
-        typed: typed::<apps::v1::DaemonSet>,
-    },
-    Kind {
-        group: "networking.k8s.io",
-        version: "v1",
-        plural: "networkpolicies",
-        kind: "NetworkPolicy",
-        short: &["netpol"],
-        namespaced: true,
-        traits: &[Generation],
-        typed: typed::<networking::v1::NetworkPolicy>,
-    },
-    Kind {
-        group: MONITORING_GROUP,
-        version: "v1",
-        plural: "podmonitors",
-        kind: "PodMonitor",
-        short: &["pmon"],
-        namespaced: true,
-        traits: &[Generation],
-        typed: Ok,
-    },
-    Kind {
-        group: MONITORING_GROUP,
-        version: "v1",
-        plural: "prometheusrules",
-        kind: "PrometheusRule",
-        short: &["promrule"],
-        namespaced: true,
-        traits: &[Generation],
-        typed: Ok,
-    },
-    Kind {
-        group: "policy",
-        version: "v1",
-        plural: "poddisruptionbudgets",
-        kind: "PodDisruptionBudget",
-        short: &["pdb"],
-        namespaced: true,
-        traits: &[Status, Generation, Conditional],
-        typed: typed::<policy::v1::PodDisruptionBudget>,
-    },
-    Kind {
-        group: RBAC_GROUP,
-        version: "v1",
-        plural: "roles",
-        kind: "Role",
-        short: &[],
-        namespaced: true,
-        traits: &[CreatedByPut],
-        typed: typed::<rbac::v1::Role>,
-    },
-    Kind {
-        group: RBAC_GROUP,
-        version: "v1",
-        plural: "rolebindings",
-        kind: "RoleBinding",
-        short: &[],
-        namespaced: true,
-        traits: &[CreatedByPut],
-        typed: typed::<rbac::v1::RoleBinding>,
-    },
-    Kind {
-        group: RBAC_GROUP,
-        version: "v1",
-        plural: "clusterroles",
-        kind: "ClusterRole",
-        short: &[],
-        namespaced: false,
-        traits: &[CreatedByPut],
-        typed: typed::<rbac::v1::ClusterRole>,
-    },
-    Kind {
-        group: RBAC_GROUP,
-        version: "v1",
-        plural: "clusterrolebindings",
-        kind: "ClusterRoleBinding",
-        short: &[],
-        namespaced: false,
-        traits: &[CreatedByPut],
-        typed: typed::<rbac::v1::ClusterRoleBinding>,
-    },
+    in_namespaces::<core::v1::Service>(&["svc"], &[Status, DeletedIsReturned, InAll]),
+    of_cluster::<core::v1::Node>(&["no"], &[Status, StatusAtCreation]),
+    in_namespaces::<core::v1::Pod>(&["po"], &[Status, DeletedIsReturned, InAll]),
+    of_cluster::<core::v1::Namespace>(&["ns"], &[Status]),
+    in_namespaces::<core::v1::Event>(&["ev"], &[CreatedByPut]),
+    in_namespaces::<core::v1::ConfigMap>(&["cm"], &[]),
+    in_namespaces::<core::v1::ServiceAccount>(&["sa"], &[DeletedIsReturned]),
+    in_namespaces::<core::v1::Secret>(&[], &[]),
+    in_namespaces::<discovery::v1::EndpointSlice>(&[], &[Generation]),
+    in_namespaces::<coordination::v1::Lease>(&[], &[Conditional, CreatedByPut]),
+    in_namespaces::<events::v1::Event>(&["ev"], &[CreatedByPut]),
+    in_namespaces::<apps::v1::StatefulSet>(&["sts"], &[Status, Generation, InAll]),
+    in_namespaces::<apps::v1::DaemonSet>(&["ds"], &[Status, Generation, InAll]),
+    in_namespaces::<networking::v1::NetworkPolicy>(&["netpol"], &[Generation]),
+    custom("podmonitors", "PodMonitor", &["pmon"]),
+    custom("prometheusrules", "PrometheusRule", &["promrule"]),
+    in_namespaces::<policy::v1::PodDisruptionBudget>(&["pdb"], &[Status, Generation, Conditional]),
+    in_namespaces::<rbac::v1::Role>(&[], &[CreatedByPut]),
+    in_namespaces::<rbac::v1::RoleBinding>(&[], &[CreatedByPut]),
+    of_cluster::<rbac::v1::ClusterRole>(&[], &[CreatedByPut]),
+    of_cluster::<rbac::v1::ClusterRoleBinding>(&[], &[CreatedByPut]),
 ];
 
 /// The group of roles and their bindings.

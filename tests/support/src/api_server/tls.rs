@@ -1,21 +1,22 @@
 //! TLS on a connection, and its certificates, made by the tool `openssl`.
-//!
-//! rustls handles bytes, not connections; this module joins the two, without blocking.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::future::Future as _;
+use std::io;
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
+
+use crate::openssl;
 
 /// What a server needs for TLS, and what its clients need.
 #[derive(Clone, Debug)]
@@ -65,128 +66,50 @@ pub(super) fn certificates() -> Certificates {
     }
 }
 
-fn openssl(folder: &Path, args: &str) {
-    let output = Command::new("openssl")
-        .args(args.split(' '))
-        .current_dir(folder)
-        .output();
-    let output = output.unwrap_or_else(|error| panic!("`openssl`: {error}: `apt-get install openssl`"));
-    assert!(
-        output.status.success(),
-        "`openssl {args}`: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-/// The bytes within TLS.
-#[derive(Debug)]
-pub(super) struct Tls {
-    stream: TcpStream,
-    session: ServerConnection,
-}
-
-/// The connection for rustls: returns an error instead of blocking.
-struct Now<'a, 'b> {
-    stream: &'a mut TcpStream,
-    context: &'a mut Context<'b>,
-}
-
-fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
-    match poll {
-        Poll::Ready(done) => done,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-    }
-}
-
-fn later<T>(done: io::Result<T>) -> Poll<io::Result<T>> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-        done => Poll::Ready(done),
-    }
-}
-
-impl io::Read for Now<'_, '_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let mut to = ReadBuf::new(to);
-        now(Pin::new(&mut *self.stream).poll_read(self.context, &mut to))?;
-        Ok(to.filled().len())
-    }
-}
-
-impl io::Write for Now<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        now(Pin::new(&mut *self.stream).poll_write(self.context, bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// The bytes within TLS. The handshake is a part of the first reading or writing, so that no client waits for another
+/// one's.
+pub(super) enum Tls {
+    Greeting(Accept<TcpStream>),
+    /// Or why the handshake failed.
+    Greeted(Result<TlsStream<TcpStream>, io::ErrorKind>),
 }
 
 impl Tls {
     /// Starts to serve a connection.
-    pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
-        let session = ServerConnection::new(config).map_err(io::Error::other)?;
-        Ok(Self { stream, session })
+    pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>) -> Self {
+        Self::Greeting(TlsAcceptor::from(config).accept(stream))
     }
 
-    /// Sends pending TLS data.
-    fn send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.session.wants_write() {
-            let mut to = Now {
-                stream: &mut self.stream,
-                context,
-            };
-            ready!(later(self.session.write_tls(&mut to)))?;
+    /// The stream, once the handshake has succeeded.
+    fn poll_stream(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Pin<&mut TlsStream<TcpStream>>>> {
+        if let Self::Greeting(greeting) = self {
+            let greeted = ready!(Pin::new(greeting).poll(context));
+            *self = Self::Greeted(greeted.map_err(|error| error.kind()));
         }
-        Poll::Ready(Ok(()))
+        match self {
+            Self::Greeting(_) => Poll::Pending,
+            Self::Greeted(Ok(stream)) => Poll::Ready(Ok(Pin::new(stream))),
+            Self::Greeted(Err(kind)) => Poll::Ready(Err((*kind).into())),
+        }
     }
 }
 
 impl AsyncRead for Tls {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            // Unsent data must not block reading; the next turn sends it.
-            if let Poll::Ready(Err(error)) = self.send(context) {
-                return Poll::Ready(Err(error));
-            }
-            match self.session.reader().read(to.initialize_unfilled()) {
-                Ok(count) => {
-                    to.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-            let this = &mut *self;
-            let mut from = Now {
-                stream: &mut this.stream,
-                context,
-            };
-            ready!(later(this.session.read_tls(&mut from)))?;
-            this.session.process_new_packets().map_err(io::Error::other)?;
-        }
+        ready!(self.poll_stream(context))?.poll_read(context, to)
     }
 }
 
 impl AsyncWrite for Tls {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // The session holds written data, and takes no more before it has sent that.
-        ready!(self.send(context))?;
-        let count = self.session.writer().write(bytes)?;
-        if let Poll::Ready(Err(error)) = self.send(context) {
-            return Poll::Ready(Err(error));
-        }
-        Poll::Ready(Ok(count))
+        ready!(self.poll_stream(context))?.poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.send(context)
+        ready!(self.poll_stream(context))?.poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.send_close_notify();
-        ready!(self.send(context))?;
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        ready!(self.poll_stream(context))?.poll_shutdown(context)
     }
 }

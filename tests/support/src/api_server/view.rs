@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::columns::{cells, columns};
+use super::columns::{Column, columns};
 use super::events;
 use super::failure::Failure;
 use super::kinds::Kind;
@@ -76,15 +76,16 @@ fn metadata_of(object: &Value) -> Value {
 }
 
 fn table(kind: &Kind, rows: Vec<Value>, metadata: Value, with_columns: bool) -> Value {
-    let column = |(name, wide): &(&str, bool)| {
+    let column = |(name, wide, _): Column| {
         json!({
-            "name": name, "type": "string", "description": "", "priority": u8::from(*wide),
-            "format": if *name == "Name" { "name" } else { "" },
+            "name": name, "type": "string", "description": "", "priority": u8::from(wide),
+            "format": if name == "Name" { "name" } else { "" },
         })
     };
     // A watch sends the columns once.
     let columns: Vec<Value> = if with_columns {
-        columns(kind).iter().map(column).collect()
+        let of_none = columns(kind, &Value::Null, Timestamp::UNIX_EPOCH);
+        of_none.into_iter().map(column).collect()
     } else {
         Vec::new()
     };
@@ -95,7 +96,8 @@ fn table(kind: &Kind, rows: Vec<Value>, metadata: Value, with_columns: bool) -> 
 }
 
 fn row(kind: &Kind, object: &Value, row: Row, now: Timestamp) -> Value {
-    let mut shown = json!({ "cells": cells(kind, object, now) });
+    let cells = columns(kind, object, now).into_iter().map(|(_, _, cell)| cell);
+    let mut shown = json!({ "cells": cells.collect::<Vec<Value>>() });
     match row {
         Row::Nothing => {}
         Row::Metadata => shown["object"] = metadata_of(object),

@@ -111,10 +111,7 @@ impl Listener for Door {
             };
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => match Wire::new(stream, &self.gate, self.tls.clone()) {
-                        Ok(wire) => return wire,
-                        Err(_) => continue,
-                    },
+                    Ok((stream, _)) => return Wire::new(stream, &self.gate, self.tls.clone()),
                     Err(_) => tokio::time::sleep(RETRY).await,
                 },
                 _ = self.wanted.changed() => {}
@@ -159,7 +156,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    fn new(stream: TcpStream, gate: &Gate, tls: Option<Arc<ServerConfig>>) -> io::Result<(Self, Connection)> {
+    fn new(stream: TcpStream, gate: &Gate, tls: Option<Arc<ServerConfig>>) -> (Self, Connection) {
         let (mut all, connection) = (gate.cuts.subscribe(), Connection(Arc::new(watch::Sender::new(false))));
         let mut this = connection.0.subscribe();
         // Send small answers at once instead of together.
@@ -171,7 +168,7 @@ impl Wire {
             }
         };
         let stream: Bytes = match tls {
-            Some(config) => Box::new(Tls::new(stream, config)?),
+            Some(config) => Box::new(Tls::new(stream, config)),
             None => Box::new(stream),
         };
         let wire = Self {
@@ -179,7 +176,7 @@ impl Wire {
             cut: Box::pin(cut),
             is_cut: false,
         };
-        Ok((wire, connection))
+        (wire, connection)
     }
 
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
