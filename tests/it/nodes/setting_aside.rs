@@ -120,11 +120,18 @@ fn an_input_that_fails_in_the_processor_is_set_aside_until_it_changes() {
     host.terminate().exits(0);
 }
 
-#[test]
-fn a_node_that_can_not_render_yet_says_what_it_waits_for() {
+/// One Node, and a Service with its endpoints.
+fn with_web() -> Manifests {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
     manifests.put_service("web", 10, 0);
+    manifests.put_endpoints("web", &["10.1.1.2"]);
+    manifests
+}
+
+#[test]
+fn a_node_that_can_not_render_yet_says_what_it_waits_for() {
+    let manifests = with_web();
     manifests.put("broken.yaml", "kind: Service\nmetadata: [\n");
     let config = Config::new("node-a", &manifests).numbered().serving(&["nftables"]);
     let mut host = Host::start_new(config);
@@ -141,10 +148,7 @@ fn a_node_that_can_not_render_yet_says_what_it_waits_for() {
 
 #[test]
 fn explain_of_a_service_names_a_manifest_that_can_not_be_read() {
-    let manifests = Manifests::new();
-    manifests.put_node("node-a", "172.30.1.1");
-    manifests.put_service("web", 10, 0);
-    manifests.put_endpoints("web", &["10.1.1.2"]);
+    let manifests = with_web();
     let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
     host.start();
     host.wait_for("1 service rendered by nftables/node-a");

@@ -9,7 +9,6 @@ use anyhow::anyhow;
 use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::WAITS;
-use trueup_runtime::control::Client;
 use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
@@ -64,7 +63,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let state_dir = args.host.state_dir()?;
     args.watch.show(output, || {
-        let status = host::status(&state_dir);
+        let status: Option<Status> = host::answer(&state_dir, "status");
         let host = status.as_ref().map(|status| &status.host);
         let now = |guest, key: &str| now(guest, key, &state_dir, status.as_ref()?);
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
@@ -115,10 +114,9 @@ fn leader(host: &HostShown) -> Option<String> {
 
 /// What the running host does about a key. `None` if it does nothing.
 fn now(guest: Option<&str>, key: &str, state_dir: &Path, status: &Status) -> Option<(KeyShown, Now)> {
-    let client = Client::new(state_dir).ok()?;
     let guest = guest.map_or_else(String::new, |guest| format!("?guest={}", escaped(guest)));
     let path = format!("keys/{}{guest}", escaped(key));
-    let shown: KeyShown = super::block_on(client.get(&path)).ok()?.ok()?;
+    let shown: KeyShown = host::answer(state_dir, &path)?;
     let problems = status.source.as_ref().map(|source| source.problems.as_slice());
     Now::of(&shown, problems.unwrap_or_default()).map(|now| (shown, now))
 }
@@ -277,11 +275,7 @@ fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
         [first, ..] => format!(" ({})", printable(first)),
     };
     let began = output::time(origin.began_ms);
-    let goes_on = job
-        .causes
-        .iter()
-        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted));
-    let mut lines = vec![if goes_on {
+    let mut lines = vec![if job.goes_on() {
         format!("  which began at {began}{decided} because")
     } else {
         format!("  and an earlier job{decided}, unfinished since {began}, still had to do:")

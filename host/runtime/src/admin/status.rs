@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use trueup_base::text::counted;
-use trueup_capabilities::holdings::Waiting;
 use trueup_config::Config;
 use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
 use trueup_work::swap::Manager;
@@ -70,10 +69,13 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     problems.extend(contested(status));
     if let Some(manager) = reads.manager() {
-        for (managed, _) in manager.each() {
-            let waiting = managed.active.quotas.holdings.waiting();
-            problems.extend(waiting.map(|waiting| waits(managed.name, &waiting)));
-        }
+        problems.extend(manager.each().filter_map(|(managed, _)| {
+            let waiting = managed.active.quotas.holdings.waiting()?;
+            let (guest, objects) = (managed.name, waiting.text("objects"));
+            Some(format!(
+                "guest `{guest}` waits for an approval to destroy {objects}: trueup approve {guest}"
+            ))
+        }));
     }
     let mut count = |count: usize, one: &str, many: &str| match count {
         0 => {}
@@ -115,11 +117,6 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
 /// How many inputs of a guest are set aside, not counting keys: those are counted as keys.
 fn requests_set_aside(guest: &GuestShown, host_status: &HostStatus) -> usize {
     guest.quarantined.saturating_sub(host_status.set_aside_of(&guest.guest))
-}
-
-fn waits(guest: &str, waiting: &Waiting) -> String {
-    let objects = waiting.text("objects");
-    format!("guest `{guest}` waits for an approval to destroy {objects}: trueup approve {guest}")
 }
 
 /// Another host writes to the same objects, and neither knows of the other.

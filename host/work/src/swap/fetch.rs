@@ -93,22 +93,20 @@ impl Guests {
     /// # Errors
     /// Why it is not available now.
     pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
-        beside_tasks(|| self.load_kept(digest))
-    }
-
-    fn load_kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
-        // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is
-        // compiled once.
-        let mut loaded = self.loaded.lock();
-        if let Some(program) = loaded.get(digest) {
-            return Ok(Some(Arc::clone(program)));
-        }
-        let stored = self.loader.stored(digest);
-        let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
-        if let Some(program) = &stored {
-            remember(&mut loaded, program);
-        }
-        Ok(stored)
+        beside_tasks(|| {
+            // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is
+            // compiled once.
+            let mut loaded = self.loaded.lock();
+            if let Some(program) = loaded.get(digest) {
+                return Ok(Some(Arc::clone(program)));
+            }
+            let stored = self.loader.stored(digest);
+            let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
+            if let Some(program) = &stored {
+                remember(&mut loaded, program);
+            }
+            Ok(stored)
+        })
     }
 }
 

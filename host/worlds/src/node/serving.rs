@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::input::{From, Input, next};
 use trueup_work::kubernetes::{Events, ObjectEvent};
@@ -46,8 +46,7 @@ pub(super) struct Parts {
     /// `None` if this node has no numbering.
     pub(super) nodes: Option<watch::Receiver<KnownNodes>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
-    pub(super) backoff: Backoff,
-    pub(super) resync_ms: u64,
+    pub(super) queue: ControllerSettings,
     pub(super) seed: u64,
     pub(super) source_is_reported: bool,
     pub(super) host_status: Arc<HostStatus>,
@@ -126,12 +125,8 @@ enum LoopEnd {
 
 impl Serving {
     pub(super) fn new(parts: Parts) -> Self {
-        let settings = ControllerSettings {
-            backoff: parts.backoff,
-            resync_ms: parts.resync_ms,
-        };
         Self {
-            controller: Controller::new(settings, parts.seed),
+            controller: Controller::new(parts.queue, parts.seed),
             out_of_step: vec![false; parts.renderers.len()],
             knows_nodes: parts.nodes.is_none(),
             shown: vec![None; parts.renderers.len()],

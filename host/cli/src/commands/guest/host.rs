@@ -81,10 +81,10 @@ impl Host {
     }
 }
 
-/// The status of the host that runs with a state folder. `None` if none runs.
-pub(in crate::commands) fn status(state_dir: &Path) -> Option<Status> {
+/// What the host that runs with a state folder answers to `GET` of a path below `/v1/`. `None` if none runs.
+pub(in crate::commands) fn answer<T: DeserializeOwned>(state_dir: &Path, path: &str) -> Option<T> {
     let client = Client::new(state_dir).ok()?;
-    crate::commands::block_on(client.get("status")).ok()?.ok()
+    crate::commands::block_on(client.get(path)).ok()?.ok()
 }
 
 /// How to name a guest to a host, which runs in another folder: a file by its absolute path, a bare name as a built-in
