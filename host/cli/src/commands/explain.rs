@@ -9,7 +9,6 @@ use anyhow::anyhow;
 use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::WAITS;
-use trueup_runtime::control::Client;
 use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
@@ -18,7 +17,7 @@ use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
 use self::now::{now_text, open_text, still_runs};
-use super::guest::host::Host;
+use super::guest::host::{self, Host};
 use super::since::Since;
 use super::status::escaped;
 use super::watch::{Picture, Watch};
@@ -64,7 +63,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let state_dir = args.host.state_dir()?;
     args.watch.show(output, || {
-        let status = status(&state_dir);
+        let status: Option<Status> = host::answer(&state_dir, "status");
         let host = status.as_ref().map(|status| &status.host);
         let now = |guest, key: &str| now(guest, key, &state_dir, status.as_ref()?);
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
@@ -92,7 +91,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let text = match output {
             Output::Text | Output::Wide => {
                 let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
-                lines.extend(host.and_then(leader).map(|leads| format!("! {leads}")));
+                let moved = host.and_then(|host| host.state_dir_moved.as_deref().map(printable));
+                let says = moved.into_iter().chain(host.and_then(leader));
+                lines.extend(says.map(|line| format!("! {line}")));
                 output::changes(&lines)
             }
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
@@ -105,12 +106,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-/// The status of the running host. `None` if none runs.
-fn status(state_dir: &Path) -> Option<Status> {
-    let client = Client::new(state_dir).ok()?;
-    super::block_on(client.get("status")).ok()?.ok()
-}
-
 /// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.
 fn leader(host: &HostShown) -> Option<String> {
     let leader = host.leader.as_ref().filter(|_| host.role == Role::Standby)?;
@@ -119,10 +114,9 @@ fn leader(host: &HostShown) -> Option<String> {
 
 /// What the running host does about a key. `None` if it does nothing.
 fn now(guest: Option<&str>, key: &str, state_dir: &Path, status: &Status) -> Option<(KeyShown, Now)> {
-    let client = Client::new(state_dir).ok()?;
     let guest = guest.map_or_else(String::new, |guest| format!("?guest={}", escaped(guest)));
     let path = format!("keys/{}{guest}", escaped(key));
-    let shown: KeyShown = super::block_on(client.get(&path)).ok()?.ok()?;
+    let shown: KeyShown = host::answer(state_dir, &path)?;
     let problems = status.source.as_ref().map(|source| source.problems.as_slice());
     Now::of(&shown, problems.unwrap_or_default()).map(|now| (shown, now))
 }
@@ -281,11 +275,7 @@ fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
         [first, ..] => format!(" ({})", printable(first)),
     };
     let began = output::time(origin.began_ms);
-    let goes_on = job
-        .causes
-        .iter()
-        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted));
-    let mut lines = vec![if goes_on {
+    let mut lines = vec![if job.goes_on() {
         format!("  which began at {began}{decided} because")
     } else {
         format!("  and an earlier job{decided}, unfinished since {began}, still had to do:")

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use trueup_base::text::counted;
-use trueup_capabilities::holdings::Waiting;
 use trueup_config::Config;
 use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
 use trueup_work::swap::Manager;
@@ -16,6 +15,7 @@ pub(super) fn status(reads: &Reads) -> Status {
         status.host.admin.clone_from(listens);
     }
     status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
+    status.host.state_dir_moved = reads.state_dir.moved();
     if let Some(manager) = reads.manager() {
         status.guests = guests(manager);
     }
@@ -51,6 +51,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
                 candidate: format!("{}@{}", shadow.candidate, shadow.version),
                 compared: shadow.compared,
                 same: shadow.same,
+                promoted_after: shadow.promoted_after,
             }),
         }
     });
@@ -60,7 +61,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(reads.state_dir.moved());
+    problems.extend(status.host.state_dir_moved.clone());
     problems.extend(lease_problem(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
@@ -68,10 +69,13 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     problems.extend(contested(status));
     if let Some(manager) = reads.manager() {
-        for (managed, _) in manager.each() {
-            let waiting = managed.active.quotas.holdings.waiting();
-            problems.extend(waiting.map(|waiting| waits(managed.name, &waiting)));
-        }
+        problems.extend(manager.each().filter_map(|(managed, _)| {
+            let waiting = managed.active.quotas.holdings.waiting()?;
+            let (guest, objects) = (managed.name, waiting.text("objects"));
+            Some(format!(
+                "guest `{guest}` waits for an approval to destroy {objects}: trueup approve {guest}"
+            ))
+        }));
     }
     let mut count = |count: usize, one: &str, many: &str| match count {
         0 => {}
@@ -115,11 +119,6 @@ fn requests_set_aside(guest: &GuestShown, host_status: &HostStatus) -> usize {
     guest.quarantined.saturating_sub(host_status.set_aside_of(&guest.guest))
 }
 
-fn waits(guest: &str, waiting: &Waiting) -> String {
-    let Waiting { objects, of, .. } = waiting;
-    format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
-}
-
 /// Another host writes to the same objects, and neither knows of the other.
 fn contested(status: &Status) -> Option<String> {
     let first = status.contested.first()?;
@@ -137,7 +136,7 @@ fn refused_reload(host: &HostShown) -> Option<String> {
     let why = host.refused_reload.as_ref()?.reasons.join("; ");
     let pid = host.pid;
     Some(format!(
-        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`"
+        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`; only a reload that succeeds ends this"
     ))
 }
 
@@ -185,6 +184,22 @@ mod tests {
         assert_eq!(watch(true, 1, 2), None);
         assert_eq!(watch(false, 2, 1), None, "it ended in its time, and is begun again");
         assert_eq!(not_watched(&Value::Null), None, "manifests");
+    }
+
+    #[test]
+    fn a_refused_reload_says_how_it_ends() {
+        let refused = trueup_work::status::RefusedReload {
+            at_ms: 5,
+            reasons: vec!["unknown key `adress`".to_owned()],
+        };
+        let host = HostShown {
+            pid: 17,
+            refused_reload: Some(refused),
+            ..HostShown::default()
+        };
+        let says = "the last reload was refused: unknown key `adress`: correct it, then `kill -HUP 17`; only a reload that succeeds \
+                    ends this";
+        assert_eq!(refused_reload(&host).as_deref(), Some(says));
     }
 
     #[test]

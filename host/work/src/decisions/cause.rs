@@ -89,6 +89,11 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether the job only continues what an earlier one began.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, Self::Retry { .. } | Self::Interrupted)
+    }
+
     /// The cause with which keys run again after a version change.
     pub(crate) fn became_active(before: &Instances, now: &Instances) -> Self {
         let named = |instances: &Instances| {

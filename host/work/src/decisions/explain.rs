@@ -282,26 +282,17 @@ fn has_keys(state_dir: &Path, guest: &str) -> bool {
     trueup_journal::guest_dir(&state_dir.join("keys"), guest).is_dir()
 }
 
-/// Whether a job only continues what an earlier one began.
-fn goes_on(record: &Record) -> bool {
-    record.causes.iter().all(|timed| continues(&timed.cause))
-}
-
-fn continues(cause: &Cause) -> bool {
-    matches!(cause, Cause::Retry { .. } | Cause::Interrupted)
-}
-
 /// What the jobs since the last successful one were to apply. The next job applies that too, whatever caused it. A
 /// change that was undone in the meantime is no cause.
 fn origin(earlier: &[Record]) -> Option<Origin> {
     let ended_well = |record: &Record| matches!(record.came, JobResult::True | JobResult::Gone);
     let from = earlier.iter().rposition(ended_well).map_or(0, |at| at + 1);
     let row = earlier.get(from..).unwrap_or_default();
-    let first = row.iter().find(|record| !goes_on(record))?;
+    let first = row.iter().find(|record| !record.goes_on())?;
     let mut why = Causes::default();
     for record in row {
         why.more += record.more_causes;
-        for TimedCause { at_ms, cause } in record.causes.iter().filter(|timed| !continues(&timed.cause)) {
+        for TimedCause { at_ms, cause } in record.causes.iter().filter(|timed| !timed.cause.goes_on()) {
             why.add(*at_ms, cause.clone());
         }
     }

@@ -114,6 +114,13 @@ pub enum JobResult {
     Open,
 }
 
+impl Record {
+    /// Whether the job only continues what an earlier one began.
+    pub fn goes_on(&self) -> bool {
+        self.causes.iter().all(|timed| timed.cause.goes_on())
+    }
+}
+
 impl Decision {
     /// The call of entry `n` begins. Nothing came of it yet.
     pub(super) fn new(of: Identity, n: Option<u64>, call: &str, began_ms: u64) -> Self {

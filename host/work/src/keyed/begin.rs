@@ -137,8 +137,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 }
 
-/// How the queue retries and looks again.
-fn queue_settings(config: &Config, once: bool) -> ControllerSettings {
+/// How a queue retries and looks again. With `once` it does not look again.
+pub fn queue_settings(config: &Config, once: bool) -> ControllerSettings {
     let run = &config.run;
     ControllerSettings {
         backoff: Backoff {

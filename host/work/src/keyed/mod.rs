@@ -43,7 +43,7 @@ use trueup_controller::{Controller, Outcome};
 use trueup_instance::Instances;
 use trueup_sources::{Batch, Batches};
 
-pub use self::begin::KeyedSetup;
+pub use self::begin::{KeyedSetup, queue_settings};
 use self::summary::KeyResults;
 pub use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};

@@ -33,9 +33,10 @@ use tokio::sync::{mpsc, watch};
 use trueup_base::text::counted;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, ThisNode};
-use trueup_controller::Backoff;
+use trueup_controller::Settings as ControllerSettings;
 use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
+use trueup_work::keyed::queue_settings;
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
@@ -272,11 +273,6 @@ impl OnNode {
                 handovers: managing.handovers,
             }
         };
-        let backoff = Backoff {
-            initial_ms: config.run.backoff_initial_ms,
-            max_ms: config.run.backoff_max_ms,
-            ..Backoff::default()
-        };
         // Hosts that lost one store must not come back to it all at once.
         let seed = config.seed ^ stream_of(&node.name);
         let (report, events) = mpsc::unbounded_channel();
@@ -287,8 +283,7 @@ impl OnNode {
                 node: node.name.clone(),
                 api: setup.etcd,
                 addresses: node.addresses.clone(),
-                backoff,
-                resync_ms: if mode.once { 0 } else { config.run.resync_ms },
+                queue: queue_settings(config, mode.once),
                 seed,
                 kube,
                 host_status: Arc::clone(host_status),
@@ -322,8 +317,10 @@ impl OnNode {
             renderers,
             nodes: numbering.as_ref().map(Numbering::known),
             feed: numbering.as_ref().map(|_| feed),
-            backoff,
-            resync_ms: repeats.map_or(0, |service| service.resync_ms),
+            queue: ControllerSettings {
+                resync_ms: repeats.map_or(0, |service| service.resync_ms),
+                ..queue_settings(config, mode.once)
+            },
             seed: seed.wrapping_add(1),
             source_is_reported: mode.source_is_reported,
             host_status: Arc::clone(host_status),

@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::{self, Followed};
 use trueup_config::Address;
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_instance::Instances;
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
@@ -82,8 +82,7 @@ pub(super) struct Parts {
     pub(super) node: String,
     pub(super) api: Arc<dyn etcd::Api>,
     pub(super) addresses: Vec<Address>,
-    pub(super) backoff: Backoff,
-    pub(super) resync_ms: u64,
+    pub(super) queue: ControllerSettings,
     pub(super) seed: u64,
     pub(super) kube: mpsc::Receiver<Vec<Change>>,
     pub(super) host_status: Arc<HostStatus>,
@@ -163,8 +162,7 @@ impl Numbering {
             node: node.to_owned(),
             api: store,
             addresses,
-            backoff: Backoff::default(),
-            resync_ms: 0,
+            queue: ControllerSettings::default(),
             seed,
             kube: mpsc::channel(1).1,
             host_status: HostStatus::new(Facts::default()),
@@ -180,16 +178,12 @@ impl Numbering {
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
         let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
-        let settings = ControllerSettings {
-            backoff: parts.backoff,
-            resync_ms: parts.resync_ms,
-        };
         Self {
             key: guest.instance.name(),
             guest,
             following: Following::new(Arc::clone(&parts.api), prefix.clone()),
             prefix,
-            controller: Controller::new(settings, parts.seed),
+            controller: Controller::new(parts.queue, parts.seed),
             parts,
             publish_at: None,
             started: Instant::now(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::input::{From, Input, next};
 use trueup_work::kubernetes::{Events, ObjectEvent};
@@ -46,8 +46,7 @@ pub(super) struct Parts {
     /// `None` if this node has no numbering.
     pub(super) nodes: Option<watch::Receiver<KnownNodes>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
-    pub(super) backoff: Backoff,
-    pub(super) resync_ms: u64,
+    pub(super) queue: ControllerSettings,
     pub(super) seed: u64,
     pub(super) source_is_reported: bool,
     pub(super) host_status: Arc<HostStatus>,
@@ -94,6 +93,8 @@ pub(super) struct Serving {
     /// The last look at the source, without its changes.
     last: Batch,
     error: Option<String>,
+    /// What the log said last that the Services wait for. `None` if it said nothing.
+    logged_wait: Option<&'static str>,
     out_of_step: Vec<bool>,
     /// Full resyncs of renderers in progress, and which renderer each is for.
     retries: JoinSet<Result<(), String>>,
@@ -124,12 +125,8 @@ enum LoopEnd {
 
 impl Serving {
     pub(super) fn new(parts: Parts) -> Self {
-        let settings = ControllerSettings {
-            backoff: parts.backoff,
-            resync_ms: parts.resync_ms,
-        };
         Self {
-            controller: Controller::new(settings, parts.seed),
+            controller: Controller::new(parts.queue, parts.seed),
             out_of_step: vec![false; parts.renderers.len()],
             knows_nodes: parts.nodes.is_none(),
             shown: vec![None; parts.renderers.len()],
@@ -148,6 +145,7 @@ impl Serving {
             kubernetes_events: None,
             last: Batch::default(),
             error: None,
+            logged_wait: None,
         }
     }
 
@@ -267,6 +265,31 @@ impl Serving {
             Step::Look => {}
         }
         self.take_ready().await;
+        self.show_wait();
+    }
+
+    /// What the Services wait for before the processor gets them. `None` if it gets them.
+    fn waits_for(&self) -> Option<&'static str> {
+        if self.parts.processor.is_none() {
+            return None;
+        }
+        let awaits_approval = || self.parts.approval.as_ref().and_then(Approval::problem).is_some();
+        match self.parts.cluster.is_complete() {
+            true => (!self.knows_nodes).then_some("guest `nodesync` to have all Nodes"),
+            false if !self.last.complete => Some("the whole source to be readable"),
+            false if awaits_approval() => Some("an approval"),
+            false => Some("an object in the source"),
+        }
+    }
+
+    /// Shows what the Services wait for. The log says it if that lasts: each start waits for a moment.
+    fn show_wait(&mut self) {
+        let wait = self.waits_for();
+        self.parts.host_status.node_waits(wait);
+        if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.logged_wait) {
+            tracing::warn!("the Services on this node wait for {what}");
+            self.logged_wait = wait;
+        }
     }
 
     /// Lets full resyncs of renderers end, within limits. The next process resyncs the others.
@@ -315,8 +338,8 @@ impl Serving {
 
     /// Queues a full resync of all guests before all else, for the operator, who names the key of one of them.
     fn resync_first(&mut self, key: &str) -> Result<(), String> {
-        if !self.knows_nodes || !self.parts.cluster.is_complete() {
-            return Err("the source or the nodes are not known yet".to_owned());
+        if let Some(what) = self.waits_for() {
+            return Err(format!("the Services on this node wait for {what}"));
         }
         self.is_synced = false;
         self.enqueue(Work::Service);
@@ -470,6 +493,7 @@ impl Serving {
 
     async fn summary(self, end: LoopEnd) -> Summary {
         let statuses = self.parts.rendering.statuses().await;
+        let wait = self.waits_for();
         let mut summary = Summary {
             nodes: self.nodes().len(),
             services: self.parts.rendering.services().await,
@@ -480,10 +504,7 @@ impl Serving {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
-                let is_complete = self.parts.cluster.is_complete();
-                let why = renderer
-                    .error
-                    .unwrap_or_else(|| renderers::not_received(&end, is_complete));
+                let why = renderer.error.unwrap_or_else(|| renderers::not_received(&end, wait));
                 summary.failed.push((renderer.name, why));
             }
         }

@@ -1,5 +1,6 @@
 //! `trueup guest history`: which versions of a guest were active.
 
+use trueup_work::status::Status;
 use trueup_work::swap::{Revision, Revisions};
 
 use super::host::{self, Host};
@@ -25,6 +26,10 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
             args.guest,
             state_dir.display()
         )));
+    }
+    let status: Option<Status> = host::answer(&state_dir, "status");
+    if let Some(moved) = status.and_then(|status| status.host.state_dir_moved) {
+        output::talk(&format!("warning: {moved}"));
     }
     output::show(revisions.all(), output, |all| {
         let head = ["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"];

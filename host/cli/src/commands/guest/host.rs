@@ -81,6 +81,12 @@ impl Host {
     }
 }
 
+/// What the host that runs with a state folder answers to `GET` of a path below `/v1/`. `None` if none runs.
+pub(in crate::commands) fn answer<T: DeserializeOwned>(state_dir: &Path, path: &str) -> Option<T> {
+    let client = Client::new(state_dir).ok()?;
+    crate::commands::block_on(client.get(path)).ok()?.ok()
+}
+
 /// How to name a guest to a host, which runs in another folder: a file by its absolute path, a bare name as a built-in
 /// guest.
 pub(super) fn reference(text: &str) -> Result<String, Failure> {
