@@ -241,6 +241,7 @@ fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     put_service(&site, "panic", 30080);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 5);
     assert_eq!((set_aside(&site).len(), tries(&site, "panic")), (1, 5 * ENOUGH));
+    let at_ms = standing(&site)["quarantined"][0]["at_ms"].take();
     host.terminate().0.exits(0);
 
     let mut host = site.start("run", &[]);
@@ -248,6 +249,8 @@ fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     wait_for_lines(&mut host, "calm", TRUE, 3);
     assert_eq!(tries(&site, "panic"), 5 * ENOUGH, "set aside over a restart");
     assert_eq!(set_aside(&site), ["default/panic"]);
+    let status = ran(program().args(["status", "-o", "json", "--config"]).arg(site.folder())).json();
+    assert_eq!(status["in_trouble"][0]["since_ms"], at_ms, "{status}");
     // An invalid wish is not the input that is set aside.
     put_service(&site, "panic", 0);
     wait_until("no key that is set aside", || set_aside(&site).is_empty());

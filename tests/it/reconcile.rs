@@ -107,3 +107,25 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
             && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
     });
 }
+
+#[test]
+fn what_reads_a_state_folder_that_was_moved_away_says_so() {
+    let (_engine, site, host) = running();
+    let away = site.path("away");
+    std::fs::rename(site.state_dir(), &away).unwrap();
+    let moved = format!(
+        "state folder {}: it was moved, removed or replaced",
+        site.state_dir().display()
+    );
+    for (args, exit) in [
+        (&["status"][..], 1),
+        (&["explain", "default/web"], 0),
+        (&["guest", "history", "lbaas"], 0),
+    ] {
+        let said = ran(program().args(args).arg("--state-dir").arg(&away)).exits(exit);
+        let lines = said.stdout.lines().chain(said.stderr.lines());
+        assert_eq!(lines.filter(|line| line.contains(&moved)).count(), 1, "{said}");
+    }
+    std::fs::rename(&away, site.state_dir()).unwrap();
+    host.terminate().0.exits(0);
+}

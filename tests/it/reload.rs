@@ -157,7 +157,9 @@ fn status_and_audit_name_what_is_refused_and_what_is_not_applied() {
     );
     let why = "not well: the last reload was refused: ";
     assert!(
-        refused.last_line().starts_with(why) && refused.last_line().contains("adress"),
+        refused.last_line().starts_with(why)
+            && refused.last_line().contains("adress")
+            && refused.last_line().ends_with("; only a reload that succeeds ends this"),
         "{refused}"
     );
     let json = told(&site, &["status", "-o", "json"]).json();

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
+use trueup_base::text::counted;
 
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
@@ -80,12 +81,29 @@ pub struct Kept {
 /// What waits for an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The keys whose objects the round destroys.
+    /// The keys whose objects go once it is approved.
     pub keys: Vec<String>,
-    /// The number of objects that the round destroys.
+    /// The number of objects that go then.
     pub objects: u64,
-    /// The number of all objects.
+    /// The number of other objects that the round destroyed before. They count for the limit.
+    #[serde(default)]
+    pub destroyed: u64,
+    /// The number of all objects when the round began.
     pub of: u64,
+}
+
+impl Waiting {
+    /// `14 of 42 objects (14 others went already)`. `what` the guest holds, in the plural.
+    pub fn text(&self, what: &str) -> String {
+        let Self {
+            objects, destroyed, of, ..
+        } = self;
+        let went = match destroyed {
+            0 => String::new(),
+            went => format!(" ({} went already)", counted(*went, "other", "others")),
+        };
+        format!("{objects} of {of} {what}{went}")
+    }
 }
 
 /// See the module.
@@ -499,10 +517,9 @@ impl State {
     fn why(&self) -> String {
         let above = self.above();
         format!(
-            "destroying {} of {} objects is more than {} and more than {} %: {WAITS}, or for a change of the source after \
-             which less is to go; type: trueup approve",
-            self.going_total + self.destroyed,
-            self.all(),
+            "destroying {} is more than {} and more than {} %: {WAITS}, or for a change of the source after which less is to \
+             go; type: trueup approve",
+            self.waiting().text("objects"),
             above.objects,
             above.percent
         )
@@ -512,7 +529,8 @@ impl State {
         let keys: BTreeSet<&String> = self.refused.iter().chain(self.going.keys()).collect();
         Waiting {
             keys: keys.into_iter().cloned().collect(),
-            objects: self.going_total + self.destroyed,
+            objects: self.going_total,
+            destroyed: self.destroyed,
             of: self.all(),
         }
     }

@@ -111,6 +111,23 @@ fn nothing_waits_while_another_host_acts_and_the_round_goes_on() {
 }
 
 #[test]
+fn what_goes_with_an_approval_is_told_from_what_went_before() {
+    let holdings = holdings();
+    assert_eq!(holdings.admit("web", 14), Ok(()));
+    holdings.destroyed("web", 13);
+    let why = holdings.admit("api", 8).unwrap_err();
+    let objects = "9 of 29 objects (13 others went already)";
+    assert!(
+        why.starts_with(&format!("destroying {objects} is more than 10 ")),
+        "{why}"
+    );
+    let waiting = holdings.approve().unwrap();
+    assert_eq!((waiting.objects, waiting.destroyed, waiting.of), (9, 13, 29));
+    assert_eq!(waiting.text("objects"), objects);
+    assert_eq!(waiting.keys, ["api", "web"]);
+}
+
+#[test]
 fn half_may_go_and_more_waits_whole() {
     let one = holdings();
     one.expect("web", 14);

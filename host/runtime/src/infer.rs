@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trueup_base::regular;
 use trueup_base::text::counted;
 use trueup_capabilities::grants::{Access, Grant};
 use trueup_capabilities::holdings::{COUNTS_FIRST, WAITS};
@@ -65,13 +67,18 @@ pub struct Refused {
 /// under its `journals`.
 ///
 /// # Errors
-/// One line: what cannot be read, or that there is none.
+/// One line: what cannot be read, that there is none, or that a file is no recording.
 pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in paths {
         let found = files.len();
         if path.is_dir() {
             collect(path, &mut files)?;
+        } else if is_something_else(path) {
+            return Err(format!(
+                "`{}` is no recording: give one, such as `journals/GUEST/KEY/0.jsonl`, a folder of them, or a state folder",
+                path.display()
+            ));
         } else {
             files.push(path.clone());
         }
@@ -82,13 +89,24 @@ pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
+/// Whether a file begins otherwise than a recording, damaged or not. `false` for one that is empty or can't be read.
+fn is_something_else(file: &Path) -> bool {
+    let mut first = [0];
+    let read = regular::open(file).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && (first != *b"{" || is_audit_log(regular::folder_of(file)))
+}
+
+/// Whether a folder holds an audit log, whose files have the names of recordings.
+fn is_audit_log(folder: &Path) -> bool {
+    folder.join("head").is_file()
+}
+
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let journals = folder.join("journals");
     if journals.is_dir() {
         return collect(&journals, files);
     }
-    // The files of an audit log have the same names.
-    if folder.join("head").is_file() {
+    if is_audit_log(folder) {
         return Ok(());
     }
     let failed = |error| format!("can't list `{}`: {error}", folder.display());

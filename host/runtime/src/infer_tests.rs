@@ -314,6 +314,23 @@ fn a_folder_without_recordings_is_said() {
 }
 
 #[test]
+fn a_file_that_is_no_recording_is_said_to_be_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        recordings(&[file])
+    };
+    let error = written("trueup.toml", "[source]\n").unwrap_err();
+    let says = "trueup.toml` is no recording: give one, such as `journals/GUEST/KEY/0.jsonl`, a folder of them, or a state folder";
+    assert!(error.ends_with(says), "{error}");
+    written("0.jsonl", "{\"n\":damaged").unwrap();
+    written("empty", "").unwrap();
+    written("head", "7").unwrap_err();
+    written("0.jsonl", "{}").unwrap_err();
+}
+
+#[test]
 fn keys_of_etcd_are_granted_as_they_were_asked() {
     let refused = json!({"Err": {"AccessDenied": "no grant to write etcd's key `/b/1`"}});
     let commit = json!({"compares": [{"Absent": "/c/1"}], "operations": [{"Put": ["/c/1", "x"]}, {"Delete": "/c/2"}]});

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use trueup_base::text::counted;
-use trueup_capabilities::holdings::Kept;
+use trueup_capabilities::holdings::{Kept, Waiting};
 pub use trueup_capabilities::planned::Orphan;
 pub use trueup_capabilities::reading::{Action, Write};
 use trueup_config::{Config, Guest};
@@ -127,12 +127,20 @@ impl Plan {
         if kept.held.is_empty() {
             kept.held = found;
         }
-        let going = going(&kept);
-        let all = kept.held.values().sum::<u64>() + kept.destroyed;
-        if guest.approve_above.is_above(going + kept.destroyed, all.max(going)) {
+        let waiting = Waiting {
+            keys: Vec::new(),
+            objects: going(&kept),
+            destroyed: kept.destroyed,
+            of: kept.held.values().sum::<u64>() + kept.destroyed,
+        };
+        if guest
+            .approve_above
+            .is_above(waiting.objects + waiting.destroyed, waiting.of.max(waiting.objects))
+        {
+            let objects = waiting.text("objects");
             self.notes.push(format!(
-                "a run waits for an approval before it destroys these {going} of {all} objects: `trueup approve {name}`, or `trueup run \
-                 --once --approve`"
+                "a run waits for an approval before it destroys these {objects}: `trueup approve {name}`, or `trueup run --once \
+                 --approve`"
             ));
         }
         Ok(())

@@ -121,6 +121,25 @@ fn an_input_that_fails_in_the_processor_is_set_aside_until_it_changes() {
 }
 
 #[test]
+fn a_node_that_can_not_render_yet_says_what_it_waits_for() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    manifests.put_service("web", 10, 0);
+    manifests.put("broken.yaml", "kind: Service\nmetadata: [\n");
+    let config = Config::new("node-a", &manifests).numbered().serving(&["nftables"]);
+    let mut host = Host::start_new(config);
+    host.wait_for("the Services on this node wait for the whole source to be readable");
+    let waits =
+        "`node-a` has number 1; 1 node numbered; 0 services to render; they wait for the whole source to be readable";
+    wait_until("the status to say so", || host.status().stdout.contains(waits));
+    manifests.remove("broken.yaml");
+    host.wait_for("1 service rendered by nftables/node-a");
+    wait_until("all to be well", || host.status().last_line() == "all is well");
+    assert!(!host.status().stdout.contains("they wait"), "{}", host.status());
+    host.terminate().exits(0);
+}
+
+#[test]
 fn explain_of_a_service_names_a_manifest_that_can_not_be_read() {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");

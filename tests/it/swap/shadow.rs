@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::recorded::{self, Called};
 use super::{Running, active, candidates, error, revision, revisions};
-use support::{Site, trueup, wait_until};
+use support::{Site, program, ran, trueup, wait_until};
 
 fn status(site: &Site) -> Value {
     site.guest(&["shadow", "status", "lbaas", "--output", "json"])
@@ -139,7 +139,11 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
     );
     promote(&running.site, "none").exits(2);
     let status = running.site.guest(&["status", "lbaas"]).exits(0);
-    assert!(status.stdout.contains("; promoted after 5 in a row"), "{status}");
+    let of_shadow = running.site.guest(&["shadow", "status", "lbaas"]).exits(0);
+    let of_host = ran(program().args(["status", "--config"]).arg(running.site.folder()));
+    for shown in [status, of_shadow, of_host] {
+        assert!(shown.stdout.contains("; promoted after 5 in a row"), "{shown}");
+    }
     let again = running.site.guest(&["shadow", "start", "lbaas", "lbaas@2"]).exits(2);
     assert!(
         error(&again)

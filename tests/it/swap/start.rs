@@ -41,6 +41,10 @@ fn a_swap_and_a_rollback_both_survive_a_restart() {
             revision(3, "lbaas@1", "rollback"),
         ]
     );
+    let refused = running.site.guest(&["rollback", "lbaas"]).exits(2);
+    let way =
+        "no earlier version to go back to; for `lbaas@2`, which was active before: trueup guest rollback lbaas --to 2";
+    assert!(error(&refused).ends_with(way), "{refused}");
 }
 
 #[test]

@@ -33,8 +33,5 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
 fn line(Approved { guest, waiting }: &Approved) -> String {
     let keys: Vec<_> = waiting.keys.iter().map(|key| printable(key)).collect();
     let (guest, keys) = (printable(guest), keys.join(", "));
-    format!(
-        "{guest}: approved: {} of {} objects go: {keys}",
-        waiting.objects, waiting.of
-    )
+    format!("{guest}: approved: {} go: {keys}", waiting.text("objects"))
 }

@@ -18,7 +18,7 @@ use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
 use self::now::{now_text, open_text, still_runs};
-use super::guest::host::Host;
+use super::guest::host::{self, Host};
 use super::since::Since;
 use super::status::escaped;
 use super::watch::{Picture, Watch};
@@ -64,7 +64,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let state_dir = args.host.state_dir()?;
     args.watch.show(output, || {
-        let status = status(&state_dir);
+        let status = host::status(&state_dir);
         let host = status.as_ref().map(|status| &status.host);
         let now = |guest, key: &str| now(guest, key, &state_dir, status.as_ref()?);
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
@@ -92,7 +92,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let text = match output {
             Output::Text | Output::Wide => {
                 let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
-                lines.extend(host.and_then(leader).map(|leads| format!("! {leads}")));
+                let moved = host.and_then(|host| host.state_dir_moved.as_deref().map(printable));
+                let says = moved.into_iter().chain(host.and_then(leader));
+                lines.extend(says.map(|line| format!("! {line}")));
                 output::changes(&lines)
             }
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
@@ -103,12 +105,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             exit: Exit::Done,
         })
     })
-}
-
-/// The status of the running host. `None` if none runs.
-fn status(state_dir: &Path) -> Option<Status> {
-    let client = Client::new(state_dir).ok()?;
-    super::block_on(client.get("status")).ok()?.ok()
 }
 
 /// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.

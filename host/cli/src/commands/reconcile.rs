@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use trueup_runtime::control::Reconcile;
 use trueup_work::status::{KeyShown, KeyState};
 use trueup_work::swap::GuestStatus;
+use trueup_worlds::KINDS;
 
 use super::guest::host::Host;
 use super::status::escaped;
@@ -90,8 +91,8 @@ fn line(key: &KeyShown, timeout_s: u64) -> String {
         (None, Some(last)) => {
             let (created, destroyed) = (last.created, last.destroyed);
             line += &format!("  in {} ms", last.took_ms);
-            // A node's guest, whose key is `GUEST/NODE`, counts no objects.
-            if created + destroyed > 0 || !key.key.starts_with(&format!("{}/", key.guest)) {
+            // A node's guest counts no objects.
+            if KINDS.iter().any(|kind| kind.keyed_guest() == Some(key.guest.as_str())) {
                 line += &format!(": {created} created, {destroyed} destroyed");
             }
         }
@@ -101,4 +102,25 @@ fn line(key: &KeyShown, timeout_s: u64) -> String {
         line += &format!("; in service: {}", printable(&key.in_service.join(", ")));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_the_name_of_the_guest_makes_no_node_of_a_service() {
+        let done = |guest: &str, key: &str| {
+            let key = serde_json::json!({
+                "guest": guest, "key": key, "state": "true", "since_ms": 1, "error": null, "failures": 0, "next_try_in_ms": null,
+                "created": 0, "destroyed": 0, "in_service": [], "decisions": 1,
+                "recent": [{"at_ms": 1, "took_ms": 7, "outcome": "true", "created": 0, "destroyed": 0}],
+            });
+            line(&serde_json::from_value(key).unwrap(), 1)
+        };
+        let service = done("lbaas", "lbaas/web");
+        assert!(service.ends_with("  in 7 ms: 0 created, 0 destroyed"), "{service}");
+        let node = done("nftables", "nftables/node-a");
+        assert!(node.ends_with("  in 7 ms"), "{node}");
+    }
 }

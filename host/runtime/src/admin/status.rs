@@ -16,6 +16,7 @@ pub(super) fn status(reads: &Reads) -> Status {
         status.host.admin.clone_from(listens);
     }
     status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
+    status.host.state_dir_moved = reads.state_dir.moved();
     if let Some(manager) = reads.manager() {
         status.guests = guests(manager);
     }
@@ -51,6 +52,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
                 candidate: format!("{}@{}", shadow.candidate, shadow.version),
                 compared: shadow.compared,
                 same: shadow.same,
+                promoted_after: shadow.promoted_after,
             }),
         }
     });
@@ -60,7 +62,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(reads.state_dir.moved());
+    problems.extend(status.host.state_dir_moved.clone());
     problems.extend(lease_problem(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
@@ -116,8 +118,8 @@ fn requests_set_aside(guest: &GuestShown, host_status: &HostStatus) -> usize {
 }
 
 fn waits(guest: &str, waiting: &Waiting) -> String {
-    let Waiting { objects, of, .. } = waiting;
-    format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
+    let objects = waiting.text("objects");
+    format!("guest `{guest}` waits for an approval to destroy {objects}: trueup approve {guest}")
 }
 
 /// Another host writes to the same objects, and neither knows of the other.
@@ -137,7 +139,7 @@ fn refused_reload(host: &HostShown) -> Option<String> {
     let why = host.refused_reload.as_ref()?.reasons.join("; ");
     let pid = host.pid;
     Some(format!(
-        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`"
+        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`; only a reload that succeeds ends this"
     ))
 }
 
@@ -185,6 +187,22 @@ mod tests {
         assert_eq!(watch(true, 1, 2), None);
         assert_eq!(watch(false, 2, 1), None, "it ended in its time, and is begun again");
         assert_eq!(not_watched(&Value::Null), None, "manifests");
+    }
+
+    #[test]
+    fn a_refused_reload_says_how_it_ends() {
+        let refused = trueup_work::status::RefusedReload {
+            at_ms: 5,
+            reasons: vec!["unknown key `adress`".to_owned()],
+        };
+        let host = HostShown {
+            pid: 17,
+            refused_reload: Some(refused),
+            ..HostShown::default()
+        };
+        let says = "the last reload was refused: unknown key `adress`: correct it, then `kill -HUP 17`; only a reload that succeeds \
+                    ends this";
+        assert_eq!(refused_reload(&host).as_deref(), Some(says));
     }
 
     #[test]

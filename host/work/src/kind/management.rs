@@ -49,6 +49,10 @@ impl<'a> Management<'a> {
         let name = version.name;
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.host_context.audit.clone());
+        for entry in quarantine.all() {
+            let host_status = &self.host_context.host_status;
+            host_status.failed_before(name, &entry.instance, entry.at_ms);
+        }
         let quarantine = Arc::new(quarantine);
         self.problems.extend(version.problem);
         self.managed.push(Managed {

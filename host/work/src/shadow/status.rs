@@ -54,6 +54,9 @@ pub struct Status {
     pub first: Option<Difference>,
     /// The last of these, oldest first.
     pub last: Vec<Difference>,
+    /// How many calls in a row must be the same before it is promoted. Absent if only a command promotes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_after: Option<u64>,
     /// Why it was not promoted when that was last tried. `None` in the answer of an earlier host, too.
     #[serde(default)]
     pub promotion_refused: Option<PromotionRefused>,

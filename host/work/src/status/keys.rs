@@ -125,7 +125,7 @@ struct Entry {
     since_ms: u64,
     error: Option<String>,
     failures: u32,
-    /// When the first of these failures was, also before a reload. `None` if there is none.
+    /// When the first of these failures was, also before a reload or a restart. `None` if there is none.
     failing_since_ms: Option<u64>,
     /// When it may run. `None` if it does not wait.
     due_ms: Option<u64>,
@@ -148,7 +148,7 @@ pub type Failing = BTreeMap<String, u64>;
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     all: BTreeMap<String, Entry>,
-    /// Of keys that failed before a reload and are not known since.
+    /// Of keys that failed before a reload or a restart and are not known since.
     failing_before: Failing,
     gone: VecDeque<String>,
     /// By guest: each guest that has or had a key. Without the number of keys that are set aside.
@@ -182,9 +182,9 @@ impl Keys {
         self.all.iter().filter_map(failing).collect()
     }
 
-    /// The keys that failed before a reload. One that fails at its first turn after it fails since then.
-    pub(super) fn fail_since(&mut self, failing: Failing) {
-        self.failing_before = failing;
+    /// A key failed before a reload or a restart. If it fails at its first turn, it fails since then.
+    pub(super) fn failed_before(&mut self, line: String, since_ms: u64) {
+        self.failing_before.entry(line).or_insert(since_ms);
     }
 
     pub(super) fn changed(&mut self, line: &str, now_ms: u64) {

@@ -174,9 +174,17 @@ impl HostStatus {
     /// at its end.
     pub fn reloaded(&self, started_ms: u64, failing: Failing) {
         let mut inner = self.inner.lock();
-        inner.keys.fail_since(failing);
+        for (line, since_ms) in failing {
+            inner.keys.failed_before(line, since_ms);
+        }
         let host = &mut inner.host;
         host.reloaded_ms = Some(std::mem::replace(&mut host.started_ms, started_ms));
+    }
+
+    /// An earlier process set a key aside, at `since_ms`.
+    pub fn failed_before(&self, guest: &str, key: &str, since_ms: u64) {
+        let line = line_of(guest, key);
+        self.inner.lock().keys.failed_before(line, since_ms);
     }
 
     /// Since when keys fail or are set aside.
@@ -356,6 +364,11 @@ impl HostStatus {
     /// Sets the number of Services that each renderer should have.
     pub fn renders(&self, services: usize) {
         self.inner.lock().node.services = services;
+    }
+
+    /// Sets what the Services on this node wait for. `None` if they are rendered.
+    pub fn node_waits(&self, wait: Option<&str>) {
+        self.inner.lock().node.waits_for = wait.map(str::to_owned);
     }
 
     /// Sets the node records that cannot be read now, one line each.

@@ -68,6 +68,9 @@ pub struct HostShown {
     pub config: String,
     /// Its state folder.
     pub state_dir: String,
+    /// That the state folder is no longer at its path, in one line. Absent if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_dir_moved: Option<String>,
     /// When the process started.
     pub started_ms: u64,
     /// When it took its configuration. Absent if that was at its start.
@@ -228,6 +231,9 @@ pub struct ShadowShown {
     pub compared: u64,
     /// Calls with the same result.
     pub same: u64,
+    /// How many calls in a row must be the same before it is promoted. Absent if only a command promotes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_after: Option<u64>,
 }
 
 /// This node: its number and its Services.
@@ -241,6 +247,9 @@ pub struct NodeShown {
     pub nodes: usize,
     /// Services that each renderer should have. A renderer that lacks some is among the keys in trouble.
     pub services: usize,
+    /// What the Services wait for before any is rendered, such as `an approval`. Absent if they do not.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// Node records that cannot be read, one line each; the first 100.
     #[serde(default)]
     pub problems: Vec<String>,

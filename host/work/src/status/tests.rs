@@ -284,6 +284,19 @@ fn the_failures_of_a_guest_that_no_longer_acts_are_none() {
 }
 
 #[test]
+fn a_key_that_an_earlier_process_set_aside_is_so_since_then() {
+    let (_, host_status) = host_status();
+    host_status.failed_before("lbaas", "a/b", 400);
+    host_status.changed("lbaas", "a/b");
+    host_status.set_aside("lbaas", "a/b", "it trapped", 3);
+    let since_ms = || host_status.key("lbaas", "a/b").unwrap().since_ms;
+    assert_eq!(since_ms(), 400);
+    host_status.finished("lbaas", "a/b", ended(Outcome::True));
+    host_status.set_aside("lbaas", "a/b", "it trapped", 3);
+    assert_eq!(since_ms(), 1_000);
+}
+
+#[test]
 fn a_key_that_still_fails_after_a_reload_fails_since_before() {
     let (_, before) = host_status();
     before.refused("lbaas", "a/fails", "no address");

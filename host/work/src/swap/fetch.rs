@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use trueup_instance::Program;
 use trueup_registry::{NotLoaded, Reference, Store, Verify, Vouched};
 
@@ -59,7 +60,7 @@ impl Guests {
     pub(crate) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, NotLoaded> {
         let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
         // Compiling is slow, so it runs on a thread of its own.
-        let loading = tokio::runtime::Handle::current();
+        let loading = Handle::current();
         let loaded = tokio::task::spawn_blocking(move || {
             let loaded = loading.block_on(this.loader.configured(&reference, &verify))?;
             remember(&mut this.loaded.lock(), &loaded.program);
@@ -86,11 +87,16 @@ impl Guests {
         kept.map(drop).map_err(|error| refused(Step::Commit)(error.into()))
     }
 
-    /// A guest that was once active. `None` if it is no longer kept. Slow if it is not loaded yet.
+    /// A guest that was once active. `None` if it is no longer kept. Slow if it is not loaded yet: other tasks go on
+    /// meanwhile.
     ///
     /// # Errors
     /// Why it is not available now.
     pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
+        beside_tasks(|| self.load_kept(digest))
+    }
+
+    fn load_kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
         // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is
         // compiled once.
         let mut loaded = self.loaded.lock();
@@ -106,10 +112,37 @@ impl Guests {
     }
 }
 
+/// Does slow work. The other tasks of this thread go on on another one, if the runtime has several.
+fn beside_tasks<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 fn remember(loaded: &mut BTreeMap<String, Arc<Program>>, program: &Arc<Program>) {
     // Active guests are held elsewhere; the rest is loaded again from the compile cache.
     if loaded.len() >= LOADED_MAX {
         loaded.clear();
     }
     loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_go_on_while_a_guest_is_compiled() {
+        let (end, ended) = std::sync::mpsc::channel();
+        let compiles = tokio::spawn(async move {
+            // The only worker runs this task, and must run the next one, too.
+            tokio::spawn(async move { end.send(()) });
+            beside_tasks(|| ended.recv_timeout(Duration::from_secs(60)))
+        });
+        assert_eq!(compiles.await.unwrap(), Ok(()));
+    }
 }

@@ -37,6 +37,16 @@ pub struct Managed {
     pub(crate) promotion: Mutex<Option<Awaited>>,
 }
 
+impl Managed {
+    /// The status of its comparison, with the promotion that waits.
+    pub(super) fn compared_so_far(&self, shadow: &Shadow) -> shadow::Status {
+        shadow::Status {
+            promoted_after: self.promotion.lock().as_ref().map(|awaited| awaited.after),
+            ..shadow.status()
+        }
+    }
+}
+
 /// A candidate in shadow.
 #[derive(Clone)]
 pub(crate) struct Compared {

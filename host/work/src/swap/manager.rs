@@ -18,7 +18,7 @@ use trueup_instance::Program;
 use super::fall_back::FallBack;
 use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
-use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted};
+use super::proof::{Against, Proven, Refused, Step, prove, trusted};
 use super::revisions::{By, Revision, Revisions};
 use crate::lifecycle::active::Handover;
 
@@ -84,12 +84,15 @@ impl Manager {
 
     /// Every guest and its state, by name.
     pub fn each(&self) -> impl Iterator<Item = (&Managed, GuestStatus)> {
-        let status = |managed: &Managed| GuestStatus {
-            guest: managed.name.to_owned(),
-            active: managed.revisions.lock().active().cloned(),
-            quarantined: managed.quarantine.all(),
-            shadow: managed.active.shadow().map(|shadow| shadow.status()),
-            promoted_after: managed.promotion.lock().as_ref().map(|awaited| awaited.after),
+        let status = |managed: &Managed| {
+            let shadow = managed.active.shadow().map(|shadow| managed.compared_so_far(&shadow));
+            GuestStatus {
+                guest: managed.name.to_owned(),
+                active: managed.revisions.lock().active().cloned(),
+                quarantined: managed.quarantine.all(),
+                promoted_after: shadow.as_ref().and_then(|shadow| shadow.promoted_after),
+                shadow,
+            }
         };
         self.managed.values().map(move |managed| (managed, status(managed)))
     }
@@ -107,7 +110,7 @@ impl Manager {
         for managed in guests {
             if let Some(waiting) = managed.active.quotas.holdings.approve() {
                 managed.active.approved.notify_one();
-                let outcome = format!("{} of {} objects go", waiting.objects, waiting.of);
+                let outcome = format!("{} go", waiting.text("objects"));
                 self.write_down(managed, "approve", &waiting.keys.join(", "), &outcome);
                 approved.push((managed.name.to_owned(), waiting));
             }
@@ -183,7 +186,7 @@ impl Manager {
             let mut since = since.filter(|revision| revision.revision >= target.revision);
             (target.clone(), since.any(|revision| revision.afresh))
         };
-        let kept = self.kept(managed, &target).await;
+        let kept = self.kept(managed, &target);
         let activation = Activation {
             reference: target.reference.clone(),
             by: By::Rollback,
@@ -200,15 +203,12 @@ impl Manager {
     }
 
     /// A version that was once active, if the keys that are now required allow it.
-    async fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
+    fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
         let not = |why: &str| Refused::new(Step::Load, format!("revision {} {why}", target.revision));
         if !target.is_vouched_for(&managed.config.verify) {
             return Err(not("is signed by no key of `verify`"));
         }
-        let (guests, digest) = (self.guests.clone(), target.digest.clone());
-        let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
-        let kept = kept.map_err(|error| refused(Step::Load)(error.into()))??;
-        kept.ok_or_else(|| not("is kept no more"))
+        self.guests.kept(&target.digest)?.ok_or_else(|| not("is kept no more"))
     }
 
     /// Makes the version of the failure policy active, in place of the one that failed. It is trusted, so there is no
@@ -337,15 +337,17 @@ impl Manager {
 
 /// Why a rollback names no version by itself.
 fn no_previous(name: &str, revisions: &Revisions) -> String {
-    let active = revisions.active();
-    let is_other = |revision: &Revision| active.is_some_and(|active| active.digest != revision.digest);
-    match revisions.all().iter().any(is_other) {
-        true => format!(
-            "every other version was rolled back from; to go back to one all the same: trueup guest rollback {name} --to N, with a \
-             revision of `trueup guest history {name}`"
-        ),
-        false => "there is no earlier version to go back to".to_owned(),
-    }
+    let before = revisions.before().map(|before| {
+        let Revision { revision, version, .. } = before;
+        format!(
+            "; for `{}@{version}`, which was active before: trueup guest rollback {name} --to {revision}",
+            before.name
+        )
+    });
+    format!(
+        "there is no earlier version to go back to{}",
+        before.unwrap_or_default()
+    )
 }
 
 /// How a version becomes active.

@@ -247,14 +247,25 @@ impl Revisions {
     }
 
     /// The target of a rollback: the newest revision of another version, unless a rollback or a fall-back left that
-    /// version last. `None` if there is none.
+    /// version last. After a rollback, only what is older than the revision that it went back to. `None` if there is
+    /// none.
     pub fn previous(&self) -> Option<&Revision> {
-        let mut seen = BTreeSet::from([&self.active()?.digest]);
+        let active = self.active()?;
         let all = || self.document.revisions.iter().rev();
+        let was_active = |of: &&Revision| active.by == By::Rollback && of.digest == active.digest;
+        let back_to = all().skip(1).find(was_active).unwrap_or(active);
+        let mut seen = BTreeSet::from([&active.digest]);
         let pairs = all().zip(all().skip(1));
-        let mut newest = pairs.filter(|(_, of)| seen.insert(&of.digest));
+        let mut newest = pairs.filter(|(_, of)| seen.insert(&of.digest) && of.revision < back_to.revision);
         let (_, target) = newest.find(|(next, _)| !matches!(next.by, By::Rollback | By::FallBack))?;
         Some(target)
+    }
+
+    /// The newest revision of another version than the active one.
+    pub fn before(&self) -> Option<&Revision> {
+        let active = self.active()?;
+        let mut all = self.document.revisions.iter().rev();
+        all.find(|of| of.digest != active.digest)
     }
 
     /// The number of the next revision.
@@ -427,6 +438,22 @@ mod tests {
         assert_eq!(push("3", By::Rollback), None, "with --to");
         assert_eq!(push("2", By::Swap), Some(8), "it is no longer left");
         assert_eq!(push("1", By::FallBack), Some(8));
+    }
+
+    #[test]
+    fn a_rollback_after_one_to_a_named_revision_never_goes_forward() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        for (version, by) in [("1", By::Swap), ("2", By::Swap), ("3", By::Swap), ("1", By::Rollback)] {
+            revisions
+                .push(Revision {
+                    by,
+                    ..revision(version)
+                })
+                .unwrap();
+        }
+        assert_eq!(revisions.previous(), None, "2 is newer than 1");
+        assert_eq!(revisions.before().unwrap().revision, 3);
     }
 
     #[test]

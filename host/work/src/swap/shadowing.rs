@@ -80,7 +80,8 @@ impl Manager {
     /// # Errors
     /// If there is none.
     pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        Ok(self.compared(name)?.1.shadow.status())
+        let (managed, compared) = self.compared(name)?;
+        Ok(managed.compared_so_far(&compared.shadow))
     }
 
     /// Ends the comparison. Returns its last status.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_base::clock::SystemClock;
-use trueup_capabilities::holdings::{Kept, Waiting};
+use trueup_capabilities::holdings::Kept;
 use trueup_config::Guest;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::object_counts::ObjectCounts;
@@ -40,11 +40,12 @@ impl Approval {
 
     /// One line if Services wait.
     pub(super) fn problem(&self) -> Option<String> {
-        let Waiting { objects, of, .. } = self.active.quotas.holdings.waiting()?;
+        let waiting = self.active.quotas.holdings.waiting()?;
         Some(format!(
-            "{objects} of {of} Services are gone from the source: they stay rendered until that is approved, or they are back; \
-             type: trueup approve {name}, or run it with --once --approve",
-            name = service::NAME
+            "{} are gone from the source: they stay rendered until that is approved, or they are back; type: trueup approve \
+             {}, or run it with --once --approve",
+            waiting.text("Services"),
+            service::NAME
         ))
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Serving {
     /// The last look at the source, without its changes.
     last: Batch,
     error: Option<String>,
+    /// What the log said last that the Services wait for. `None` if it said nothing.
+    logged_wait: Option<&'static str>,
     out_of_step: Vec<bool>,
     /// Full resyncs of renderers in progress, and which renderer each is for.
     retries: JoinSet<Result<(), String>>,
@@ -148,6 +150,7 @@ impl Serving {
             kubernetes_events: None,
             last: Batch::default(),
             error: None,
+            logged_wait: None,
         }
     }
 
@@ -267,6 +270,31 @@ impl Serving {
             Step::Look => {}
         }
         self.take_ready().await;
+        self.show_wait();
+    }
+
+    /// What the Services wait for before the processor gets them. `None` if it gets them.
+    fn waits_for(&self) -> Option<&'static str> {
+        if self.parts.processor.is_none() {
+            return None;
+        }
+        let awaits_approval = || self.parts.approval.as_ref().and_then(Approval::problem).is_some();
+        match self.parts.cluster.is_complete() {
+            true => (!self.knows_nodes).then_some("guest `nodesync` to have all Nodes"),
+            false if !self.last.complete => Some("the whole source to be readable"),
+            false if awaits_approval() => Some("an approval"),
+            false => Some("an object in the source"),
+        }
+    }
+
+    /// Shows what the Services wait for. The log says it if that lasts: each start waits for a moment.
+    fn show_wait(&mut self) {
+        let wait = self.waits_for();
+        self.parts.host_status.node_waits(wait);
+        if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.logged_wait) {
+            tracing::warn!("the Services on this node wait for {what}");
+            self.logged_wait = wait;
+        }
     }
 
     /// Lets full resyncs of renderers end, within limits. The next process resyncs the others.
@@ -315,8 +343,8 @@ impl Serving {
 
     /// Queues a full resync of all guests before all else, for the operator, who names the key of one of them.
     fn resync_first(&mut self, key: &str) -> Result<(), String> {
-        if !self.knows_nodes || !self.parts.cluster.is_complete() {
-            return Err("the source or the nodes are not known yet".to_owned());
+        if let Some(what) = self.waits_for() {
+            return Err(format!("the Services on this node wait for {what}"));
         }
         self.is_synced = false;
         self.enqueue(Work::Service);
@@ -470,6 +498,7 @@ impl Serving {
 
     async fn summary(self, end: LoopEnd) -> Summary {
         let statuses = self.parts.rendering.statuses().await;
+        let wait = self.waits_for();
         let mut summary = Summary {
             nodes: self.nodes().len(),
             services: self.parts.rendering.services().await,
@@ -480,10 +509,7 @@ impl Serving {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
-                let is_complete = self.parts.cluster.is_complete();
-                let why = renderer
-                    .error
-                    .unwrap_or_else(|| renderers::not_received(&end, is_complete));
+                let why = renderer.error.unwrap_or_else(|| renderers::not_received(&end, wait));
                 summary.failed.push((renderer.name, why));
             }
         }

@@ -26,6 +26,9 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
             state_dir.display()
         )));
     }
+    if let Some(moved) = host::status(&state_dir).and_then(|status| status.host.state_dir_moved) {
+        output::talk(&format!("warning: {moved}"));
+    }
     output::show(revisions.all(), output, |all| {
         let head = ["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"];
         table(head, all.iter().map(row))

@@ -81,6 +81,12 @@ impl Host {
     }
 }
 
+/// The status of the host that runs with a state folder. `None` if none runs.
+pub(in crate::commands) fn status(state_dir: &Path) -> Option<Status> {
+    let client = Client::new(state_dir).ok()?;
+    crate::commands::block_on(client.get("status")).ok()?.ok()
+}
+
 /// How to name a guest to a host, which runs in another folder: a file by its absolute path, a bare name as a built-in
 /// guest.
 pub(super) fn reference(text: &str) -> Result<String, Failure> {

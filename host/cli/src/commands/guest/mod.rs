@@ -8,7 +8,7 @@ mod lock;
 mod pull;
 mod push;
 mod rollback;
-mod shadow;
+pub(in crate::commands) mod shadow;
 mod status;
 mod swap;
 mod verify;

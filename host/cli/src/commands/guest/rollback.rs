@@ -15,7 +15,7 @@ use crate::output::Output;
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,
-    /// The number of a revision; see `trueup guest history`. Default: the newest of another version
+    /// The number of a revision; see `trueup guest history`. Default: the newest of an earlier version
     /// that no rollback left.
     #[arg(long)]
     to: Option<u64>,

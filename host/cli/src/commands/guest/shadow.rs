@@ -106,7 +106,13 @@ pub(super) fn refused(status: &Status) -> Option<String> {
 
 /// The state of a comparison, in a few words.
 pub(super) fn compared(status: &Status) -> String {
-    format!("{} of {} same", status.same, status.compared)
+    let promoted = promoted(status.promoted_after);
+    format!("{} of {} same{promoted}", status.same, status.compared)
+}
+
+/// `; promoted after 5 in a row`. Empty if no promotion waits.
+pub(in crate::commands) fn promoted(after: Option<u64>) -> String {
+    after.map_or_else(String::new, |after| format!("; promoted after {after} in a row"))
 }
 
 fn lines(status: &Status) -> Vec<String> {
@@ -120,11 +126,12 @@ fn lines(status: &Status) -> Vec<String> {
         ..
     } = status;
     let candidate = format!(
-        "candidate  {}@{} {}, since {}",
+        "candidate  {}@{} {}, since {}{}",
         status.candidate,
         status.version,
         status.digest,
-        output::time(status.since_ms)
+        output::time(status.since_ms),
+        promoted(status.promoted_after)
     );
     let head = [
         "COMPARED",

@@ -36,10 +36,6 @@ fn lines(all: &[GuestStatus]) -> Vec<String> {
     let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
     let rows = all.iter().map(|status| {
         let active = status.active.as_ref();
-        let promoted = status
-            .promoted_after
-            .map(|after| format!("; promoted after {after} in a row"));
-        let promoted = promoted.unwrap_or_default();
         [
             status.guest.clone(),
             or_dash(active.map(|active| active.revision)),
@@ -47,7 +43,7 @@ fn lines(all: &[GuestStatus]) -> Vec<String> {
             or_dash(active.map(|active| output::time(active.at_ms))),
             or_dash(active.map(|active| active.by)),
             status.quarantined.len().to_string(),
-            or_dash(status.shadow.as_ref().map(|shadow| compared(shadow) + &promoted)),
+            or_dash(status.shadow.as_ref().map(compared)),
         ]
     });
     let mut lines = table(head, rows);

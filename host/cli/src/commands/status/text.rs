@@ -7,6 +7,7 @@ use trueup_work::status::{GuestShown, HostShown, KeyShown, KeyState, MigrationSh
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
+use crate::commands::guest::shadow::promoted;
 use crate::output::{self, and_more, or_dash, printable, table};
 
 /// How many operations in flight get a line; the longest-running come first.
@@ -284,7 +285,7 @@ fn migration_text(of: &Migration, now_ms: u64) -> String {
     text
 }
 
-/// `` `node-a` has number 3; 50 nodes numbered; 12 services to render ``.
+/// `` `node-a` has number 3; 50 nodes numbered; 12 services to render; they wait for an approval ``.
 fn node(status: &Status) -> Option<String> {
     let node = status.node.as_ref()?;
     let number = node.number.map_or_else(
@@ -295,9 +296,11 @@ fn node(status: &Status) -> Option<String> {
         },
     );
     let services = counted(node.services, "service", "services");
+    let wait = node.waits_for.as_ref().map(|what| format!("; they wait for {what}"));
     Some(format!(
-        "`{}` has {number}; {services} to render",
-        printable(&node.name)
+        "`{}` has {number}; {services} to render{}",
+        printable(&node.name),
+        wait.unwrap_or_default()
     ))
 }
 
@@ -356,7 +359,10 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
             guest.failures.to_string(),
             guest.quarantined.to_string(),
             bytes(guest.memory_bytes),
-            or_dash(shadow.map(|of| format!("{}: {} of {} the same", of.candidate, of.same, of.compared))),
+            or_dash(shadow.map(|of| {
+                let promoted = promoted(of.promoted_after);
+                format!("{}: {} of {} the same{promoted}", of.candidate, of.same, of.compared)
+            })),
         ]
     });
     table(head, rows)

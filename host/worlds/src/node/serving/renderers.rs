@@ -165,11 +165,11 @@ impl Serving {
 }
 
 /// Why a renderer without an error has not received the Services.
-pub(super) fn not_received(end: &LoopEnd, is_complete: bool) -> String {
-    let cause = match end {
-        LoopEnd::Stopped => ": the host was stopped before",
-        _ if is_complete => "",
-        _ => ": not everything of the source could be read",
+pub(super) fn not_received(end: &LoopEnd, wait: Option<&str>) -> String {
+    let cause = match (end, wait) {
+        (LoopEnd::Stopped, _) => ": the host was stopped before".to_owned(),
+        (_, None) => String::new(),
+        (_, Some(what)) => format!(": they wait for {what}"),
     };
     format!("it has not received the Services{cause}")
 }
@@ -180,14 +180,14 @@ mod tests {
 
     #[test]
     fn an_interrupted_start_says_why_nothing_is_rendered() {
-        let why = |end| not_received(&end, false);
+        let why = |end| not_received(&end, Some("an approval"));
         assert_eq!(
             why(LoopEnd::Stopped),
             "it has not received the Services: the host was stopped before"
         );
         assert_eq!(
             why(LoopEnd::NothingLeft),
-            "it has not received the Services: not everything of the source could be read"
+            "it has not received the Services: they wait for an approval"
         );
     }
 }
