@@ -6,10 +6,14 @@
 //! keys held when it began. Knows nothing of guests: keys are texts, and objects are counted.
 //!
 //! ```text
-//! look   -> expect: what each key will lose --+
-//! destroy -> admit: may this many go? --------+-> waits, or goes (destroyed)
-//! approve -> the waiting keys may --------------> go
+//! look    -> expect, guess: what each key will lose, or may lose at most --+
+//! destroy -> uncounted: is it more than expected? -> foresee --------------+
+//! destroy -> admit: may this many go? -------------------------------------+-> waits, or goes (destroyed)
+//! approve -> the waiting keys may -------------------------------------------> go
 //! ```
+//!
+//! A guest may destroy more of a key than was expected, such as where it replaces everything. Where that could be too
+//! much, the turn of the key first finds out how much it is in all, so that a key goes on whole or waits whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +26,18 @@ use trueup_base::text::counted;
 
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
+
+/// What a guest gets that asks to destroy more than was expected. Tells it from a refusal, too.
+pub const COUNTS_FIRST: &str = "the host first counts what is to be destroyed";
+
+/// What a turn must find out before its key may lose more than was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncounted {
+    /// How many objects its key is to lose in all: [`Holdings::foresee`].
+    Key,
+    /// How many the other keys are to lose that had no turn since they changed. Those turns come first.
+    Others,
+}
 
 /// How long a round lasts from the first object that it destroys. Long enough for people and scripts that delete one
 /// object after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
@@ -102,6 +118,15 @@ struct State {
     held_total: u64,
     going: BTreeMap<String, u64>,
     going_total: u64,
+    /// How many objects the keys may lose beside, at most, that had no turn since they changed.
+    guessed: BTreeMap<String, u64>,
+    guessed_total: u64,
+    /// Keys of which the running turn found out how many objects go.
+    counted: BTreeSet<String>,
+    /// What the turns must find out that were not allowed to destroy yet.
+    uncounted: BTreeMap<String, Uncounted>,
+    /// Keys that lose what is going, whatever else is to go meanwhile: no key is left half destroyed.
+    admitted: BTreeSet<String>,
     /// For each key that lost objects in this round: how many it had before.
     before: BTreeMap<String, u64>,
     /// How many objects these keys have less than before, and what earlier processes destroyed in this round.
@@ -193,10 +218,74 @@ impl Holdings {
         if state.approved.contains(key) {
             return;
         }
+        if count > state.going(key) {
+            state.admitted.remove(key);
+        }
+        state.counted.remove(key);
         state.set_going(key, count);
         if count == 0 {
             state.refused.remove(key);
         }
+    }
+
+    /// The same for a key that may lose more than `count`: what becomes of it is up to its guest.
+    pub fn guess(&self, key: &str, count: u64) {
+        self.expect(key, count);
+        let mut state = self.0.lock();
+        let held = state.held.get(key).copied().unwrap_or_default();
+        state.set_guessed(key, held.saturating_sub(count));
+    }
+
+    /// What the turn of a key must find out before it asks again whether `count` objects may go. `None` if nothing: that
+    /// is as expected, or can't be too much. `is_limited`: another limit also needs the number of all that goes.
+    pub fn uncounted(&self, key: &str, count: u64, is_limited: bool) -> Option<Uncounted> {
+        let mut state = self.0.lock();
+        state.end_if_over();
+        let (is_counted, is_expected) = (state.counted.contains(key), count <= state.going(key));
+        let needs = match state.guard {
+            _ if is_limited && !is_counted => Some(Uncounted::Key),
+            None => None,
+            Some(_) if state.approved.contains(key) || is_expected && (!is_counted || state.admitted.contains(key)) => None,
+            Some(_) => {
+                if !is_counted && !state.guessed.contains_key(key) {
+                    let most = state.held.get(key).copied().unwrap_or_default().max(count);
+                    let beside = most.saturating_sub(state.going(key));
+                    state.set_guessed(key, beside);
+                }
+                let is_undecided = state.may_be_above() && !state.is_above();
+                is_undecided.then_some(if is_counted { Uncounted::Others } else { Uncounted::Key })
+            }
+        };
+        match needs {
+            Some(needs) => state.uncounted.insert(key.to_owned(), needs),
+            None => state.uncounted.remove(key),
+        };
+        needs
+    }
+
+    /// What the turn of a key must find out, since it was not allowed to destroy yet. Asked once.
+    pub fn take_uncounted(&self, key: &str) -> Option<Uncounted> {
+        self.0.lock().uncounted.remove(key)
+    }
+
+    /// The guest of a key says how many objects its next calls destroy in all.
+    pub fn foresee(&self, key: &str, count: u64) {
+        self.expect(key, count);
+        let mut state = self.0.lock();
+        state.set_guessed(key, 0);
+        state.counted.insert(key.to_owned());
+    }
+
+    /// How many objects a key is to lose, if the running turn found that out.
+    pub fn foreseen(&self, key: &str) -> Option<u64> {
+        let state = self.0.lock();
+        state.counted.contains(key).then(|| state.going(key))
+    }
+
+    /// The turn of a key ended, or it needs none: it loses nothing that was not expected.
+    pub fn turn_ended(&self, key: &str) {
+        let mut state = self.0.lock();
+        state.turn_ended(key);
     }
 
     /// Whether a key may lose this many objects now.
@@ -206,13 +295,15 @@ impl Holdings {
     pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
         let mut state = self.0.lock();
         state.end_if_over();
-        if state.guard.is_none() || state.approved.contains(key) {
+        let is_admitted = state.admitted.contains(key) && count <= state.going(key);
+        if state.guard.is_none() || state.approved.contains(key) || is_admitted {
             return Ok(());
         }
-        let going = state.going.get(key).copied().unwrap_or_default().max(count);
+        let going = state.going(key).max(count);
         state.set_going(key, going);
         if !state.is_above() {
             state.refused.remove(key);
+            state.admitted.insert(key.to_owned());
             return Ok(());
         }
         state.is_changed |= state.refused.insert(key.to_owned());
@@ -261,7 +352,7 @@ impl Holdings {
             state.began_ms = now_ms;
         }
         state.is_changed = true;
-        let left = state.going.get(key).copied().unwrap_or_default().saturating_sub(count);
+        let left = state.going(key).saturating_sub(count);
         state.set_going(key, left);
         match state.held.get(key).copied() {
             Some(held) => {
@@ -293,6 +384,7 @@ impl Holdings {
     pub fn done(&self, key: &str) {
         let mut state = self.0.lock();
         state.set_going(key, 0);
+        state.turn_ended(key);
         state.approved.remove(key);
         state.is_changed |= state.refused.remove(key);
     }
@@ -353,7 +445,7 @@ impl State {
     /// A key has this many objects, and can't lose more. Those that it lost in this round and has again were replaced,
     /// and do not count.
     fn hold(&mut self, key: &str, count: u64) {
-        if self.going.get(key).is_some_and(|going| *going > count) {
+        if self.going(key) > count {
             self.set_going(key, count);
         }
         self.destroyed = self.destroyed.saturating_sub(self.lost(key));
@@ -387,13 +479,23 @@ impl State {
         }
     }
 
+    fn going(&self, key: &str) -> u64 {
+        self.going.get(key).copied().unwrap_or_default()
+    }
+
     fn set_going(&mut self, key: &str, count: u64) {
-        let before = if count == 0 {
-            self.going.remove(key)
-        } else {
-            self.going.insert(key.to_owned(), count)
-        };
-        self.going_total = self.going_total - before.unwrap_or_default() + count;
+        self.going_total = self.going_total - set(&mut self.going, key, count) + count;
+    }
+
+    fn set_guessed(&mut self, key: &str, count: u64) {
+        self.guessed_total = self.guessed_total - set(&mut self.guessed, key, count) + count;
+    }
+
+    fn turn_ended(&mut self, key: &str) {
+        self.set_guessed(key, 0);
+        self.counted.remove(key);
+        self.uncounted.remove(key);
+        self.admitted.remove(key);
     }
 
     fn all(&self) -> u64 {
@@ -404,6 +506,12 @@ impl State {
     fn is_above(&self) -> bool {
         let going = self.going_total + self.destroyed;
         self.guard.is_some() && self.above().is_above(going, self.all())
+    }
+
+    /// The same if all keys lose as much as they may.
+    fn may_be_above(&self) -> bool {
+        let going = self.going_total + self.guessed_total + self.destroyed;
+        self.guard.is_some() && self.above().is_above(going, self.all().max(going))
     }
 
     fn why(&self) -> String {
@@ -426,6 +534,15 @@ impl State {
             of: self.all(),
         }
     }
+}
+
+/// Sets the number of a key, which is absent if it is 0. Returns that before.
+fn set(numbers: &mut BTreeMap<String, u64>, key: &str, count: u64) -> u64 {
+    let before = match count {
+        0 => numbers.remove(key),
+        _ => numbers.insert(key.to_owned(), count),
+    };
+    before.unwrap_or_default()
 }
 
 #[cfg(test)]

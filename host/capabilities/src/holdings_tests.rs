@@ -218,3 +218,52 @@ fn what_waits_waits_after_a_restart() {
     again.expect("dns", 7);
     assert!(again.admit("dns", 7).is_err());
 }
+
+#[test]
+fn a_guest_that_replaces_more_than_was_expected_is_counted_before_it_destroys() {
+    let all = holdings();
+    for key in ["web", "api", "dns"] {
+        all.guess(key, 0);
+    }
+    assert_eq!(all.uncounted("web", 2, false), Some(Uncounted::Key), "29 of 29 may go");
+    assert_eq!(all.take_uncounted("web"), Some(Uncounted::Key));
+    assert_eq!(all.take_uncounted("web"), None, "once");
+    all.foresee("web", 14);
+    assert_eq!(all.uncounted("web", 2, false), Some(Uncounted::Others), "api and dns come first");
+    assert_eq!(all.uncounted("api", 8, false), Some(Uncounted::Key));
+    all.foresee("api", 8);
+    assert_eq!(all.uncounted("api", 8, false), None, "22 of 29 go in any case");
+    assert!(all.admit("api", 8).is_err());
+    all.turn_ended("dns");
+    assert_eq!(all.uncounted("web", 2, false), None);
+    assert!(all.admit("web", 2).is_err(), "22 of 29");
+    assert_eq!(all.waiting().unwrap().keys, ["api", "web"]);
+}
+
+#[test]
+fn a_key_whose_guest_began_to_destroy_goes_on_whatever_else_is_to_go() {
+    let all = holdings();
+    all.guess("web", 0);
+    assert_eq!(all.uncounted("web", 2, false), None, "14 of 29 at most");
+    assert_eq!(all.admit("web", 2), Ok(()));
+    all.destroyed("web", 2);
+    all.expect("api", 8);
+    assert_eq!(all.uncounted("web", 12, false), Some(Uncounted::Key), "22 of 29 may go");
+    all.foresee("web", 12);
+    assert!(all.admit("api", 8).is_err(), "22 of 29");
+    all.turn_ended("web");
+    all.expect("api", 0);
+    all.expect("dns", 2);
+    all.foresee("web", 12);
+    assert_eq!(all.admit("web", 4), Ok(()), "16 of 29 would wait: 2 went, 12 go, 2 of dns");
+}
+
+#[test]
+fn a_limit_of_calls_needs_the_number_of_all_that_goes() {
+    let limited = Holdings::default();
+    assert_eq!(limited.uncounted("web", 1, true), Some(Uncounted::Key));
+    limited.foresee("web", 14);
+    assert_eq!((limited.uncounted("web", 1, true), limited.foreseen("web")), (None, Some(14)));
+    limited.turn_ended("web");
+    assert_eq!(limited.foreseen("web"), None, "each turn counts anew");
+}

@@ -50,6 +50,11 @@ impl Quotas {
     }
 }
 
+/// Whether a grant limits what one call may destroy. `removing`: as [`Blast::above`].
+pub(crate) fn limits(grant: Option<&Grant>, removing: bool) -> bool {
+    grant.is_some_and(|grant| grant.destroy_max.is_some() || grant.destroy_percent.is_some() && !removing)
+}
+
 fn has_percentage(grant: Option<&Grant>) -> bool {
     grant.is_some_and(|grant| grant.destroy_percent.is_some())
 }
@@ -63,6 +68,8 @@ pub(crate) struct Blast {
     /// What the call itself created. It did not exist before, so it must not increase the base of the percentage.
     made: BTreeSet<ObjectRef>,
     sent: BTreeSet<ObjectRef>,
+    /// How many objects the call destroys in all, as far as is known before: a limit refuses it before it destroys any.
+    foreseen: usize,
     /// The number of objects by the last list and the call's later changes; `None` without a list.
     pub(crate) left: Option<u64>,
 }
@@ -86,6 +93,13 @@ impl Blast {
     /// Records the numbers of created and destroyed objects.
     pub(crate) fn changed(&mut self, made: u64, destroyed: u64) {
         self.left = self.left.map(|left| (left + made).saturating_sub(destroyed));
+    }
+
+    /// Sets how many objects the call is to destroy in all, before it destroys the first.
+    pub(crate) fn foresee(&mut self, count: Option<u64>) {
+        if self.sent.is_empty() {
+            self.foreseen = count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+        }
     }
 
     /// Counts objects sent to the Engine for destruction, whatever it answers: a request that timed out may have been
@@ -115,7 +129,7 @@ impl Blast {
             .filter(|reference| !self.sent.contains(reference))
             .cloned()
             .collect();
-        let destroyed = self.sent.len() + new.len();
+        let destroyed = self.foreseen.max(self.sent.len() + new.len());
         if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
             return Some((
                 "destroy_max",
@@ -126,7 +140,7 @@ impl Blast {
             ));
         }
         let found = |resource: &&ObjectRef| !self.made.contains(*resource);
-        let destroyed = self.sent.iter().chain(&new).filter(found).count();
+        let destroyed = self.foreseen.max(self.sent.iter().chain(&new).filter(found).count());
         let seen = self.seen.len();
         let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
         Some((

@@ -15,7 +15,7 @@ use serde::Serialize;
 use trueup_base::regular;
 use trueup_base::text::counted;
 use trueup_capabilities::grants::{Access, Grant};
-use trueup_capabilities::holdings::WAITS;
+use trueup_capabilities::holdings::{COUNTS_FIRST, WAITS};
 use trueup_capabilities::questions::{CAPABILITIES, Readers};
 use trueup_capabilities::reading::{Action, Need, Write};
 use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
@@ -218,8 +218,8 @@ impl Inference {
                         Access::Write => grant.write.insert(scope),
                     };
                 }
-                // Its grants allow it: the change was to be looked at first.
-                Need::Refused(what) if what.contains(WAITS) => {}
+                // Its grants allow it: the change was to be counted, or looked at, first.
+                Need::Refused(what) if what.contains(WAITS) || what == COUNTS_FIRST => {}
                 Need::Refused(what) => {
                     let refused = self.refused.entry((ask.name.clone(), what.clone()));
                     let refused = refused.or_insert_with(|| Refused {

@@ -112,8 +112,8 @@ impl Plan {
         self.keys.extend(keys);
     }
 
-    /// Notes that a run would wait for an approval first. `found`: how many objects each key has, if no host counted
-    /// them. `going`: how many objects a run destroys, from what it holds.
+    /// Notes that a run would wait for an approval first. `found`: how many objects the keys have, as far as the plan
+    /// read that. `going`: how many objects a run destroys, from what it holds.
     pub fn note_if_waits(
         &mut self,
         config: &Config,
@@ -124,9 +124,8 @@ impl Plan {
         let mut kept = ObjectCounts::open(&config.state_dir, name)
             .map_err(SetupError::misused)?
             .kept();
-        if kept.held.is_empty() {
-            kept.held = found;
-        }
+        // What was just read is newer than what a host wrote down.
+        kept.held.extend(found);
         let waiting = Waiting {
             keys: Vec::new(),
             objects: going(&kept),

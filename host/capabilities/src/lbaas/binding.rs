@@ -9,8 +9,10 @@ use crate::ask::args;
 use crate::bindings::lbaas::{api, types};
 use crate::grants::{Access, EVERYTHING, Grant};
 use crate::guard::Guard;
+use crate::holdings::COUNTS_FIRST;
 use crate::host::Host;
 use crate::meter::Change;
+use crate::quota;
 
 /// The capability's name in grants.
 const LBAAS: &str = "lbaas";
@@ -54,10 +56,15 @@ impl<'a> Guard<'a> {
             // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
         }
-        let holdings = &self.backends.quotas.holdings;
-        let (limit, what) = match self.blast.above(self.lbaas_grant(), refs, self.removing) {
+        let (holdings, key, count) = (&self.backends.quotas.holdings, &self.identity.instance, refs.len() as u64);
+        let (grant, removing) = (self.lbaas_grant(), self.removing);
+        if holdings.uncounted(key, count, quota::limits(grant, removing)).is_some() {
+            return Err(Error::AccessDenied(COUNTS_FIRST.to_owned()));
+        }
+        self.blast.foresee(holdings.foreseen(key));
+        let (limit, what) = match self.blast.above(grant, refs, removing) {
             Some(above) => above,
-            None => match holdings.admit(&self.identity.instance, refs.len() as u64) {
+            None => match holdings.admit(key, count) {
                 Ok(()) => return Ok(()),
                 Err(why) => ("approve_above", why),
             },

@@ -21,12 +21,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let holdings = self.holdings();
         for key in affected {
             let text = key.to_string();
-            let is_gone = !self.world.is_desired(key) && self.world.leaves(key, 1) == 0;
-            let has = match is_gone {
-                true => holdings.held_by_gone(&text),
-                false => holdings.held(&text),
-            };
-            holdings.expect(&text, has.saturating_sub(self.world.leaves(key, has)));
+            if !self.world.is_desired(key) && self.world.leaves(key, 1) == 0 {
+                holdings.expect(&text, holdings.held_by_gone(&text));
+            } else {
+                let has = holdings.held(&text);
+                holdings.guess(&text, has.saturating_sub(self.world.leaves(key, has)));
+            }
         }
         let freed = holdings.freed();
         for key in freed.iter().filter_map(|key| key.parse().ok()) {

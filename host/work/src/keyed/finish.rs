@@ -36,6 +36,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.let_rest(slot);
         }
         done.end = self.judged(&done.key, done.end, running.as_ref());
+        if !matches!(&done.end, Err(failure) if failure.blame == Blame::Cut) {
+            self.holdings().turn_ended(&done.key.to_string());
+        }
         if done.end.is_err() {
             *self.unreported.entry(done.key.clone()).or_default() += done.effects;
         }

@@ -80,6 +80,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Ends the key's turn without calls.
     pub(super) fn rest(&mut self, key: &W::Key) {
         self.world.rest(key, false);
+        self.holdings().turn_ended(&key.to_string());
         self.controller.done(key, Outcome::Success, self.now_ms());
     }
 
@@ -162,6 +163,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// The turn can't begin, because of the host.
     fn fail(&mut self, key: &W::Key, error: &str) {
         let now_ms = self.now_ms();
+        self.holdings().turn_ended(&key.to_string());
         let due_ms = self.controller.done(key, Outcome::Failure, now_ms);
         self.host_status.refused(W::RULES.guest, &key.to_string(), error);
         let failures = self.failures(key);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::holdings::Holdings;
-use trueup_capabilities::reading::Action;
+use trueup_capabilities::reading::{Action, Write};
 use trueup_sources::{Batch, Source};
 
 use super::turn::{Shared, Turn};
@@ -68,13 +68,15 @@ pub async fn plan<W: Reconciler>(
     Ok(())
 }
 
-/// How many objects each key has now: those that it has after its turn and those that this destroyed, without those
-/// that it created. A key that the world does not count by objects counts once.
+/// How many objects each key has when the first of them is destroyed: those that it has after its turn, and those that
+/// this destroyed, without those that it created later. A key that the world does not count by objects counts once.
 fn found(holdings: &Holdings, planned: &[KeyPlan]) -> BTreeMap<String, u64> {
     let found = |key: &KeyPlan| {
-        let count = |action| key.writes.iter().filter(|write| write.action == action).count() as u64;
-        let had = (holdings.held(&key.key) + count(Action::Destroy)).saturating_sub(count(Action::Create));
-        (key.key.clone(), had.max(1))
+        let count = |action, writes: &[Write]| writes.iter().filter(|write| write.action == action).count() as u64;
+        let first = key.writes.iter().position(|write| write.action == Action::Destroy);
+        let (_, later) = key.writes.split_at(first.unwrap_or_default());
+        let had = holdings.held(&key.key) + count(Action::Destroy, later);
+        (key.key.clone(), had.saturating_sub(count(Action::Create, later)).max(1))
     };
     planned.iter().map(found).collect()
 }

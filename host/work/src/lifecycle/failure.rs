@@ -40,6 +40,14 @@ impl Failure {
         Self::new(Blame::Cut, "ended while it slept".to_owned())
     }
 
+    /// The turn of another key comes first.
+    pub fn gave_way(pause_ms: u64) -> Self {
+        Self {
+            retry_after_ms: Some(pause_ms),
+            ..Self::new(Blame::Cut, "gave way to another key".to_owned())
+        }
+    }
+
     fn new(blame: Blame, error: String) -> Self {
         Self {
             error,
@@ -79,7 +87,8 @@ pub fn outcome(end: &End) -> Outcome {
     match end {
         Ok(_) => Outcome::Success,
         Err(failure) => match (failure.blame, failure.retry_after_ms) {
-            (Blame::Cut, _) => Outcome::Interrupted,
+            (Blame::Cut, None) => Outcome::Interrupted,
+            (Blame::Cut, Some(ms)) => Outcome::GaveWay(ms),
             (_, Some(ms)) => Outcome::RetryAfter(ms),
             (_, None) => Outcome::Failure,
         },

@@ -8,21 +8,24 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
-use trueup_capabilities::holdings::WAITS;
+use trueup_capabilities::holdings::{COUNTS_FIRST, Holdings, Uncounted, WAITS};
 use trueup_capabilities::lbaas;
 use trueup_capabilities::meter::Unapplied;
 use trueup_work::keyed::turn::{self, Turn};
-use trueup_work::lifecycle::failure::Failure;
+use trueup_work::lifecycle::failure::{Blame, Failure};
 
 use super::granted;
 use super::known::{self, KnownKeys, Locations};
 use super::publish::Publisher;
 use super::write::Unpublished;
 use crate::lbaas::adapter::{self, Key};
-use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Report};
+use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Plan, Report};
 
 /// The call that reconciles a Service.
 const RECONCILE: &str = "reconciliation.reconcile";
+
+/// The pause of a turn that waits for those of other keys, which take about as long.
+const OTHERS_COUNT_MS: u64 = 250;
 
 /// What a turn found in service, if it got that far.
 pub(super) type Done = turn::Done<Key, Vec<AddressPorts>>;
@@ -159,7 +162,7 @@ impl ServiceTurn {
         self.granted(desired)?;
         let has_left = self.has_left(&desired.load_balancers);
         self.turn.counts = true;
-        let key = self.key.clone();
+        let (key, instance) = (self.key.clone(), self.turn.slot.key().to_owned());
         let unless_unknown = |error| match error {
             // A name that was mistyped, or a load balancer that was deleted.
             Reconciliation::Api(lbaas::Error::NotFound) if has_left => {
@@ -173,9 +176,32 @@ impl ServiceTurn {
             }
             error => Err(error),
         };
-        let report = self.call(RECONCILE, desired, unless_unknown).await;
+        let report = loop {
+            let report = self.call(RECONCILE, desired, unless_unknown).await;
+            match self.holdings().take_uncounted(&instance) {
+                Some(Uncounted::Key) if report.is_err() => self.count(desired).await?,
+                Some(Uncounted::Others) if report.is_err() => break Err(Failure::gave_way(OTHERS_COUNT_MS)),
+                _ => break report,
+            }
+        };
         self.turn.counts = false;
         report
+    }
+
+    /// Has the guest say how many objects a reconciliation destroys. All, if it can't say that now.
+    async fn count(&mut self, desired: &Desired) -> Result<(), Failure> {
+        let plan: Result<Plan, Failure> = self.call("reconciliation.reconcile-check", desired, Err).await;
+        let going = match plan {
+            Ok(plan) => plan.destroy.len() as u64,
+            Err(failure) if failure.blame == Blame::Host => self.holdings().held(self.turn.slot.key()),
+            Err(failure) => return Err(failure),
+        };
+        self.holdings().foresee(self.turn.slot.key(), going);
+        Ok(())
+    }
+
+    fn holdings(&self) -> &Holdings {
+        &self.turn.slot.active().quotas.holdings
     }
 
     /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `or_else`: what an error means.
@@ -242,6 +268,7 @@ fn in_words(error: &Reconciliation) -> String {
             }
             lbaas::Error::Refused((status, text)) => format!("the Engine refuses it: {status} {text}"),
             lbaas::Error::Unavailable(text) => format!("the Engine is not available: {text}"),
+            lbaas::Error::AccessDenied(text) if text == COUNTS_FIRST => text.clone(),
             lbaas::Error::AccessDenied(text) if text.contains(WAITS) => format!("access denied: {text}"),
             lbaas::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.lbaas]"),
         },
