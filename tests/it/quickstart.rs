@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use support::{Engine, Object, SETTLE, Site, TOKEN, files_under, ran, trueup, wait_until};
+use support::{Engine, Object, Ran, SETTLE, Site, TOKEN, files_under, ran, trueup, wait_until};
 
 /// The output of a run that reconciles the quickstart from nothing.
 const FROM_NOTHING: &str = "3 services: 3 true, 0 failed; 29 created, 0 destroyed";
@@ -33,6 +33,11 @@ fn converged() -> (Engine, Site, Vec<Object>) {
     assert_eq!(site.run_once().exits(0).last_line(), FROM_NOTHING);
     let objects = engine.objects();
     (engine, site, objects)
+}
+
+/// A run that approves what waits.
+fn ran_with_approval(site: &Site) -> Ran {
+    ran(&mut site.command("run", &["--once", "--approve"])).exits(0)
 }
 
 /// The objects without those of one Service: `web.default`.
@@ -735,9 +740,8 @@ fn what_waits_goes_with_approve_or_stays_when_less_is_to_go() {
 
     site.remove_manifest("api.yaml");
     site.remove_manifest("dns.yaml");
-    let approved = ran(&mut site.command("run", &["--once", "--approve"]));
     assert_eq!(
-        approved.exits(0).last_line(),
+        ran_with_approval(&site).last_line(),
         "2 services: 2 true, 0 failed; 0 created, 15 destroyed"
     );
 }
@@ -766,4 +770,85 @@ fn a_host_without_counts_waits_before_it_destroys_most() {
         "{ran}"
     );
     assert_eq!(engine.objects(), before, "as with counts");
+}
+
+/// Gives the ports of all three Services other names: everything of them is replaced, and their counts stay.
+fn rename_ports(site: &Site) {
+    for (manifest, name, new) in [
+        ("manifests/web.yaml", "name: https", "name: tls"),
+        ("manifests/web.yaml", "name: http", "name: www"),
+        ("manifests/api.yaml", "name: https", "name: tls"),
+        ("manifests/dns.yaml", "name: dns-tcp", "name: domain"),
+    ] {
+        site.edit(manifest, &format!("{name}\n"), &format!("{new}\n"));
+    }
+}
+
+const REPLACED: &str = "destroying 29 of 29 objects is more than 10 and more than 50 %";
+
+#[test]
+fn services_that_are_replaced_all_at_once_wait_whole() {
+    let (engine, site, before) = converged();
+    rename_ports(&site);
+    let plan = site.plan().exits(3);
+    let waits = plan.said("a run waits for an approval before it destroys these 29 of 29 objects");
+    assert_eq!(waits.len(), 1, "{plan}");
+    let ran = site.run_once().exits(1);
+    assert!(ran.stdout.contains(REPLACED), "{ran}");
+    assert_eq!(engine.objects(), before, "a start counts first");
+    let approved = ran_with_approval(&site);
+    assert_eq!(
+        approved.last_line(),
+        "3 services: 3 true, 0 failed; 29 created, 29 destroyed"
+    );
+}
+
+#[test]
+fn services_that_are_replaced_while_the_host_runs_wait_whole() {
+    let (engine, site, before) = converged();
+    let mut host = site.start("run", &[]);
+    host.wait_for("default/web ");
+    rename_ports(&site);
+    host.wait_for_warning(REPLACED);
+    wait_until("all of them to wait", || {
+        let status = trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);
+        status.stdout.contains("waits for an approval to destroy 29 of 29 objects")
+    });
+    assert_eq!(engine.objects(), before, "nothing goes before all of it may");
+    trueup(["approve".as_ref(), "--config".as_ref(), site.folder().as_os_str()]).exits(0);
+    host.wait_for("default/web              true     14 created, 14 destroyed");
+    host.wait_for("default/api              true     8 created, 8 destroyed");
+    host.terminate().0.exits(0);
+}
+
+#[test]
+fn one_service_of_less_than_half_is_replaced_at_once() {
+    let (engine, site, before) = converged();
+    site.edit("manifests/web.yaml", "name: https\n", "name: tls\n");
+    site.edit("manifests/web.yaml", "name: http\n", "name: www\n");
+    let plan = site.plan().exits(3);
+    assert_eq!(plan.said("a run waits for an approval"), [""; 0], "14 of 29: {plan}");
+    let ran = site.run_once().exits(0);
+    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 14 created, 14 destroyed");
+    assert_eq!(engine.objects().len(), before.len());
+}
+
+#[test]
+fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
+    let engine = Engine::start(&[
+        "--settle-ms",
+        "20",
+        "--load-balancer",
+        "lb-1",
+        "--load-balancer",
+        "lb-2",
+    ]);
+    let site = Site::against(&engine);
+    site.edit("trueup.toml", "read = [\"lb-1\"], write = [\"lb-1\"]", "read = \"*\", write = \"*\"");
+    site.run_once().exits(0);
+    site.edit("trueup.toml", "load_balancers = [\"lb-1\"]", "load_balancers = [\"lb-2\"]");
+    let plan = site.plan().exits(3);
+    assert_eq!(plan.said("a run waits for an approval"), [""; 0], "29 of 58: {plan}");
+    let ran = site.run_once().exits(0);
+    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 29 created, 29 destroyed");
 }

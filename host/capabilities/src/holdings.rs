@@ -121,12 +121,13 @@ struct State {
     /// How many objects the keys may lose beside, at most, that had no turn since they changed.
     guessed: BTreeMap<String, u64>,
     guessed_total: u64,
-    /// Keys of which the running turn found out how many objects go.
-    counted: BTreeSet<String>,
+    /// How many objects the running turns destroy in all, as far as they found out.
+    counted: BTreeMap<String, u64>,
     /// What the turns must find out that were not allowed to destroy yet.
     uncounted: BTreeMap<String, Uncounted>,
-    /// Keys that lose what is going, whatever else is to go meanwhile: no key is left half destroyed.
-    admitted: BTreeSet<String>,
+    /// How many more objects the turns may destroy that began to, whatever else is to go meanwhile: no key is left half
+    /// destroyed.
+    admitted: BTreeMap<String, u64>,
     /// For each key that lost objects in this round: how many it had before.
     before: BTreeMap<String, u64>,
     /// How many objects these keys have less than before, and what earlier processes destroyed in this round.
@@ -218,9 +219,6 @@ impl Holdings {
         if state.approved.contains(key) {
             return;
         }
-        if count > state.going(key) {
-            state.admitted.remove(key);
-        }
         state.counted.remove(key);
         state.set_going(key, count);
         if count == 0 {
@@ -241,11 +239,12 @@ impl Holdings {
     pub fn uncounted(&self, key: &str, count: u64, is_limited: bool) -> Option<Uncounted> {
         let mut state = self.0.lock();
         state.end_if_over();
-        let (is_counted, is_expected) = (state.counted.contains(key), count <= state.going(key));
+        let (is_counted, is_expected) = (state.counted.contains_key(key), count <= state.going(key));
         let needs = match state.guard {
             _ if is_limited && !is_counted => Some(Uncounted::Key),
             None => None,
-            Some(_) if state.approved.contains(key) || is_expected && (!is_counted || state.admitted.contains(key)) => None,
+            Some(_) if state.approved.contains(key) || state.has_begun(key, count) => None,
+            Some(_) if is_expected && !is_counted => None,
             Some(_) => {
                 if !is_counted && !state.guessed.contains_key(key) {
                     let most = state.held.get(key).copied().unwrap_or_default().max(count);
@@ -273,19 +272,17 @@ impl Holdings {
         self.expect(key, count);
         let mut state = self.0.lock();
         state.set_guessed(key, 0);
-        state.counted.insert(key.to_owned());
+        state.counted.insert(key.to_owned(), count);
     }
 
-    /// How many objects a key is to lose, if the running turn found that out.
+    /// How many objects the running turn of a key destroys in all, if it found that out.
     pub fn foreseen(&self, key: &str) -> Option<u64> {
-        let state = self.0.lock();
-        state.counted.contains(key).then(|| state.going(key))
+        self.0.lock().counted.get(key).copied()
     }
 
     /// The turn of a key ended, or it needs none: it loses nothing that was not expected.
     pub fn turn_ended(&self, key: &str) {
-        let mut state = self.0.lock();
-        state.turn_ended(key);
+        self.0.lock().turn_ended(key);
     }
 
     /// Whether a key may lose this many objects now.
@@ -295,15 +292,18 @@ impl Holdings {
     pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
         let mut state = self.0.lock();
         state.end_if_over();
-        let is_admitted = state.admitted.contains(key) && count <= state.going(key);
-        if state.guard.is_none() || state.approved.contains(key) || is_admitted {
+        if state.guard.is_none() || state.approved.contains(key) {
             return Ok(());
         }
-        let going = state.going(key).max(count);
+        let (going, guessed) = (state.going(key).max(count), state.guessed(key));
+        let guessed = guessed.saturating_sub(going - state.going(key));
         state.set_going(key, going);
-        if !state.is_above() {
+        state.set_guessed(key, guessed);
+        if state.has_begun(key, count) || !state.is_above() {
+            let all = if state.may_be_above() { going } else { going + guessed };
+            let admitted = state.admitted.get(key).copied().unwrap_or_default().max(all);
+            state.admitted.insert(key.to_owned(), admitted - count);
             state.refused.remove(key);
-            state.admitted.insert(key.to_owned());
             return Ok(());
         }
         state.is_changed |= state.refused.insert(key.to_owned());
@@ -485,6 +485,15 @@ impl State {
 
     fn set_going(&mut self, key: &str, count: u64) {
         self.going_total = self.going_total - set(&mut self.going, key, count) + count;
+    }
+
+    fn guessed(&self, key: &str) -> u64 {
+        self.guessed.get(key).copied().unwrap_or_default()
+    }
+
+    /// Whether the turn of a key began to destroy, and may go on with this many objects.
+    fn has_begun(&self, key: &str, count: u64) -> bool {
+        self.admitted.get(key).is_some_and(|admitted| *admitted >= count)
     }
 
     fn set_guessed(&mut self, key: &str, count: u64) {
