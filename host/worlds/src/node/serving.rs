@@ -270,9 +270,7 @@ impl Serving {
 
     /// What the Services wait for before the processor gets them. `None` if it gets them.
     fn waits_for(&self) -> Option<&'static str> {
-        if self.parts.processor.is_none() {
-            return None;
-        }
+        self.parts.processor.as_ref()?;
         let awaits_approval = || self.parts.approval.as_ref().and_then(Approval::problem).is_some();
         match self.parts.cluster.is_complete() {
             true => (!self.knows_nodes).then_some("guest `nodesync` to have all Nodes"),
