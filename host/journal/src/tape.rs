@@ -163,13 +163,8 @@ impl Tape {
         }
     }
 
-    /// Records that the host calls an export. Not for a replay, where the recording determines the next call.
-    pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin_call_by(at_ms, name, args, None, None)
-    }
-
-    /// [`Tape::begin_call`] for a call that answers a question of another guest, or that is about something which its
-    /// arguments do not name.
+    /// Records that the host calls an export. Not for a replay, where the recording determines the next call. `by`: the
+    /// question of another guest that this call answers. `about`: what it is about, where its arguments do not name it.
     pub fn begin_call_by(
         &mut self,
         at_ms: u64,
