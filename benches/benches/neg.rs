@@ -12,6 +12,7 @@ use trueup_benches::endpoints::{self, NativeSets, Sets, Stack, ZONES, native_gro
 use trueup_benches::measure::{digits, pss_kib, quickest, ratio, show, timed};
 use trueup_benches::negs::{self, Filling, Native, Stage};
 use trueup_benches::probe::Probe;
+use trueup_benches::stage::host;
 use trueup_benches::table::{self, against, row, times};
 use trueup_guest_neg::filter::{Facts, filter};
 use trueup_guest_neg::settings::Settings;
@@ -150,7 +151,7 @@ fn measure(stage: &Stage, sets: &Sets, rounds: usize) -> anyhow::Result<Seen> {
     let mut instance = stage.runtime.block_on(stage.typed(negs.clone()))?;
     let mut probe = stage
         .runtime
-        .block_on(Probe::start(&stage.engine, negs::host(negs::backends(negs))))?;
+        .block_on(Probe::start(&stage.engine, host(negs::backends(negs))))?;
     check(
         &stage.runtime.block_on(instance.filter(sets))?,
         natively(native_sets.clone()),

@@ -9,14 +9,9 @@ use anyhow::ensure;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use trueup_base::clock::VirtualClock;
-use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
-use trueup_capabilities::meter::Limits;
+use trueup_capabilities::Backends;
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
 use trueup_capabilities::neg::{Api, EndpointGroup};
-use trueup_capabilities::random::Seeded;
-use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::Engine;
 use trueup_guest::{Clock, Level, Telemetry};
 use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
@@ -24,13 +19,12 @@ use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native
 use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
-use trueup_instance::{Instance, Instances, Program, Start, linked};
-use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
+use trueup_instance::{Instance, Instances, linked};
 use trueup_worlds::neg::guest as neg;
 use trueup_worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
 
 use crate::endpoints::{SUBNET, Sets, ZONES, groups, native_groups};
-use crate::stage::{self, CPU_MAX, NOW_MS};
+use crate::stage::{self, CPU_MAX, NOW_MS, Shipped};
 
 /// The NEGs' name, the same in each zone.
 const NAME: &str = "web";
@@ -41,7 +35,7 @@ pub struct Stage {
     pub runtime: Runtime,
     /// Set up like a host's.
     pub engine: Engine,
-    program: Arc<Program>,
+    neg: Shipped,
     typed: NegSyncerPre,
 }
 
@@ -52,12 +46,12 @@ impl Stage {
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let (runtime, engine) = stage::begin()?;
-        let program = stage::program(&engine, "neg")?;
-        let typed = linked::<NegSyncer>(&engine, &program.guest)?;
+        let neg = Shipped::new(&engine, neg::NAME, settings())?;
+        let typed = linked::<NegSyncer>(&engine, &neg.program.guest)?;
         Ok(Self {
             runtime,
             engine,
-            program,
+            neg,
             typed,
         })
     }
@@ -67,7 +61,8 @@ impl Stage {
     /// # Errors
     /// Why it did not start.
     pub async fn typed(&self, api: Arc<dyn Api>) -> anyhow::Result<Typed> {
-        let started = trueup_engine::Instance::new(&self.engine, host(backends(api)), CPU_MAX, async |store| {
+        let host = stage::host(backends(api));
+        let started = trueup_engine::Instance::new(&self.engine, host, CPU_MAX, async |store| {
             self.typed.instantiate_async(store).await
         });
         let mut instance = started.await.map_err(|(_, error)| error)?;
@@ -86,13 +81,7 @@ impl Stage {
     /// # Errors
     /// Why it did not start.
     pub async fn instance(&self, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
-        let start = Start {
-            settings: &settings(),
-            snapshot: None,
-            cpu_max: CPU_MAX,
-        };
-        let started = Instance::start(&self.engine, &self.program, host(backends(api)), start).await;
-        started.map_err(|(_, error)| error.into())
+        self.neg.instance(backends(api)).await
     }
 
     /// What is needed to open instances with a recording in `folder`.
@@ -100,22 +89,7 @@ impl Stage {
     /// # Errors
     /// If the guest does not start.
     pub async fn recorded(&self, folder: &Path) -> anyhow::Result<Instances> {
-        let mut first = self.instance(holding(&[])).await?;
-        Ok(Instances {
-            afresh: false,
-            name: neg::NAME,
-            engine: self.engine.clone(),
-            program: Arc::clone(&self.program),
-            recorded: Arc::new(|_| None),
-            settings: settings(),
-            grants: Grants::everything(),
-            limits: Limits::default(),
-            initial: first.snapshot().await?,
-            state_dir: folder.to_owned(),
-            record: true,
-            journal: trueup_journal::Options::default(),
-            files: Files::new(OPEN_FILES_MAX),
-        })
+        self.neg.recorded(folder, backends(holding(&[]))).await
     }
 }
 
@@ -123,24 +97,9 @@ impl Stage {
 #[must_use]
 pub fn backends(api: Arc<dyn Api>) -> Backends {
     Backends {
-        clock: Arc::new(VirtualClock::new(NOW_MS)),
-        random: Arc::new(Seeded::new(1, 1)),
-        log: Arc::new(NoLog),
         neg: Some(api),
-        ..Backends::default()
+        ..stage::backends()
     }
-}
-
-/// A host without a recording.
-#[must_use]
-pub fn host(backends: Backends) -> Host {
-    Host::new(
-        Identity::default(),
-        Tape::off(),
-        Grants::everything(),
-        backends,
-        Limits::default(),
-    )
 }
 
 fn settings() -> Value {

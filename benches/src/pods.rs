@@ -11,22 +11,16 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use trueup_base::clock::VirtualClock;
+use trueup_capabilities::Backends;
 use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::checkpoint::file::{File, Settings as FileSettings};
-use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
-use trueup_capabilities::meter::Limits;
-use trueup_capabilities::random::Seeded;
-use trueup_capabilities::{Backends, Host, Identity};
-use trueup_engine::Engine;
-use trueup_instance::{Instance, Instances, Program, Start};
-use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
+use trueup_capabilities::checkpoint::simulated::Simulated;
+use trueup_instance::{Instance, Instances};
 use trueup_sources::enis::{Eni, Enis};
 use trueup_worlds::ipam::guest as ipam;
 use trueup_worlds::ipam::{Served, Settings};
 
-use crate::stage::{self, CPU_MAX, NOW_MS};
+use crate::stage::{self, Shipped};
 
 /// Addresses of an interface, as on the larger instance types.
 const ADDRESSES_PER_ENI: usize = 100;
@@ -38,8 +32,7 @@ pub const NETWORK: &str = "net";
 pub struct Stage {
     /// Drives every call.
     pub runtime: Runtime,
-    engine: Engine,
-    program: Arc<Program>,
+    ipam: Shipped,
 }
 
 impl Stage {
@@ -49,12 +42,8 @@ impl Stage {
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let (runtime, engine) = stage::begin()?;
-        let program = stage::program(&engine, "ipam")?;
-        Ok(Self {
-            runtime,
-            engine,
-            program,
-        })
+        let ipam = Shipped::new(&engine, ipam::NAME, settings())?;
+        Ok(Self { runtime, ipam })
     }
 
     /// An instance without a recording, with `addresses`, half of them assigned.
@@ -62,21 +51,7 @@ impl Stage {
     /// # Errors
     /// Why it did not start, or what it refused.
     pub async fn half_used(&self, addresses: usize, store: Arc<dyn Store>) -> anyhow::Result<Instance> {
-        let host = Host::new(
-            Identity::default(),
-            Tape::off(),
-            Grants::everything(),
-            backends(store),
-            Limits::default(),
-        );
-        let settings = settings();
-        let start = Start {
-            settings: &settings,
-            snapshot: None,
-            cpu_max: CPU_MAX,
-        };
-        let started = Instance::start(&self.engine, &self.program, host, start).await;
-        let mut instance = started.map_err(|(_, error)| error)?;
+        let mut instance = self.ipam.instance(backends(store)).await?;
         for eni in enis(addresses).enis {
             let args = json!({
                 "eni_id": eni.id, "device_number": eni.device_number, "is_primary": false, "is_trunk": false,
@@ -113,21 +88,8 @@ impl Stage {
     /// # Errors
     /// If the guest does not start.
     pub fn parts(&self, folder: &Path, store: Arc<dyn Store>) -> anyhow::Result<(Settings, Instances, Backends)> {
-        let instances = Instances {
-            name: ipam::NAME,
-            engine: self.engine.clone(),
-            program: Arc::clone(&self.program),
-            recorded: Arc::new(|_| None),
-            settings: settings(),
-            afresh: false,
-            grants: Grants::everything(),
-            limits: Limits::default(),
-            initial: self.runtime.block_on(self.initial())?,
-            state_dir: folder.to_owned(),
-            record: true,
-            journal: trueup_journal::Options::default(),
-            files: Files::new(OPEN_FILES_MAX),
-        };
+        let empty = backends(Arc::new(Simulated::default()));
+        let instances = self.runtime.block_on(self.ipam.recorded(folder, empty))?;
         let adapter = Settings {
             instance: ipam::NAME.to_owned(),
             socket: folder.join("cni.sock"),
@@ -136,11 +98,6 @@ impl Stage {
             warm: None,
         };
         Ok((adapter, instances, backends(store)))
-    }
-
-    async fn initial(&self) -> anyhow::Result<String> {
-        let store = trueup_capabilities::checkpoint::simulated::Simulated::default();
-        Ok(self.half_used(0, Arc::new(store)).await?.snapshot().await?)
     }
 }
 
@@ -183,11 +140,8 @@ fn settings() -> Value {
 
 fn backends(store: Arc<dyn Store>) -> Backends {
     Backends {
-        clock: Arc::new(VirtualClock::new(NOW_MS)),
-        random: Arc::new(Seeded::new(1, 1)),
-        log: Arc::new(NoLog),
         checkpoint: Some(store),
-        ..Backends::default()
+        ..stage::backends()
     }
 }
 

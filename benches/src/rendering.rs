@@ -8,22 +8,19 @@ use anyhow::{anyhow, ensure};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use trueup_base::clock::VirtualClock;
-use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::renderer::{Call, Renderers};
-use trueup_capabilities::{Backends, Host, Identity, async_trait, etcd, nftables, renderer};
+use trueup_capabilities::{Backends, async_trait, etcd, nftables, renderer};
 use trueup_engine::Engine;
-use trueup_instance::{Instance, Instances, Start};
-use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
+use trueup_instance::{Instance, Instances};
+use trueup_journal::By;
 use trueup_worlds::node::Wiring;
 use trueup_worlds::node::guests::service::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,
     ServicePort, State, Update,
 };
 
-use crate::stage::{self, CPU_MAX, NOW_MS};
+use crate::stage::{self, Shipped};
 
 /// The guest `service` keeps inputs and acknowledged state: 50,000 services take more than the default of 256 MiB.
 const MEMORY_BYTES: u64 = 2 << 30;
@@ -58,22 +55,8 @@ impl Stage {
     ///
     /// # Errors
     /// Why it did not start.
-    pub async fn alone(&self, name: &str, backends: Backends) -> anyhow::Result<Alone> {
-        let host = Host::new(
-            Identity::default(),
-            Tape::off(),
-            Grants::everything(),
-            backends,
-            limits(),
-        );
-        let settings = settings(name);
-        let start = Start {
-            settings: &settings,
-            snapshot: None,
-            cpu_max: CPU_MAX,
-        };
-        let started = Instance::start(&self.engine, &stage::program(&self.engine, name)?, host, start).await;
-        Ok(Alone(started.map_err(|(_, error)| error)?))
+    pub async fn alone(&self, name: &'static str, backends: Backends) -> anyhow::Result<Alone> {
+        Ok(Alone(self.shipped(name)?.instance(backends).await?))
     }
 
     /// `service` with the renderer `nftables`, recorded in `folder` like a host's.
@@ -91,21 +74,13 @@ impl Stage {
     }
 
     async fn instances(&self, name: &'static str, folder: &Path) -> anyhow::Result<Arc<Instances>> {
-        Ok(Arc::new(Instances {
-            afresh: false,
-            name,
-            engine: self.engine.clone(),
-            program: stage::program(&self.engine, name)?,
-            recorded: Arc::new(|_| None),
-            settings: settings(name),
-            grants: Grants::everything(),
-            limits: limits(),
-            initial: self.alone(name, backends()?).await?.0.snapshot().await?,
-            state_dir: folder.to_owned(),
-            record: true,
-            journal: trueup_journal::Options::default(),
-            files: Files::new(OPEN_FILES_MAX),
-        }))
+        Ok(Arc::new(self.shipped(name)?.recorded(folder, backends()?).await?))
+    }
+
+    fn shipped(&self, name: &'static str) -> anyhow::Result<Shipped> {
+        let mut shipped = Shipped::new(&self.engine, name, settings(name))?;
+        shipped.limits = limits();
+        Ok(shipped)
     }
 }
 
@@ -171,12 +146,10 @@ impl nftables::Api for Transactions {
 /// If the store in memory can't be created.
 pub fn backends() -> anyhow::Result<Backends> {
     Ok(Backends {
-        clock: Arc::new(VirtualClock::new(NOW_MS)),
-        log: Arc::new(NoLog),
         renderers: Some(Arc::new(renderer::simulated::Simulated)),
         nftables: Some(Arc::new(nftables::simulated::Simulated)),
         etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory()?)),
-        ..Backends::default()
+        ..stage::backends()
     })
 }
 

@@ -19,6 +19,7 @@ use trueup_engine::{Engine, Guest, Options};
 use trueup_guests_builtin::Builtin;
 use trueup_instance::{Instance, Instances, Program, Start};
 use trueup_journal::{Files, Journal, OPEN_FILES_MAX, Outcome, Segment, Tape};
+use trueup_registry::Registry;
 use trueup_worlds::lbaas::guest::Report;
 use trueup_worlds::worlds;
 
@@ -34,9 +35,7 @@ pub struct Stage {
     pub runtime: Runtime,
     /// Set up like a host's.
     pub engine: Engine,
-    /// The guest `lbaas@1`.
-    pub program: Arc<Program>,
-    settings: serde_json::Value,
+    lbaas: Shipped,
 }
 
 impl Stage {
@@ -46,25 +45,14 @@ impl Stage {
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let (runtime, engine) = begin()?;
-        let program = program(&engine, "lbaas")?;
-        Ok(Self {
-            runtime,
-            engine,
-            program,
-            settings: json!({}),
-        })
+        let lbaas = Shipped::new(&engine, "lbaas", json!({}))?;
+        Ok(Self { runtime, engine, lbaas })
     }
 
     /// A host without a recording, with a clock on which a sleep takes no real time.
     #[must_use]
     pub fn host(&self, api: Arc<dyn Api>) -> Host {
-        Host::new(
-            Identity::default(),
-            Tape::off(),
-            Grants::everything(),
-            backends(api),
-            Limits::default(),
-        )
+        host(of_engine(api))
     }
 
     /// An instance without a recording.
@@ -72,13 +60,7 @@ impl Stage {
     /// # Errors
     /// Why it did not start.
     pub async fn instance(&self, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
-        let start = Start {
-            settings: &self.settings,
-            snapshot: None,
-            cpu_max: CPU_MAX,
-        };
-        let started = Instance::start(&self.engine, &self.program, self.host(api), start).await;
-        started.map_err(|(_, error)| error.into())
+        self.lbaas.instance(of_engine(api)).await
     }
 
     /// An instance that is recorded in `folder` with a host's defaults.
@@ -86,23 +68,9 @@ impl Stage {
     /// # Errors
     /// Why it did not start, or can't be recorded.
     pub async fn recorded(&self, folder: &Path, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
-        let mut instance = self.instance(Arc::clone(&api)).await?;
-        let instances = Instances {
-            afresh: false,
-            name: "lbaas",
-            engine: self.engine.clone(),
-            program: Arc::clone(&self.program),
-            recorded: Arc::new(|_| None),
-            settings: self.settings.clone(),
-            grants: Grants::everything(),
-            limits: Limits::default(),
-            initial: instance.snapshot().await?,
-            state_dir: folder.to_owned(),
-            record: true,
-            journal: trueup_journal::Options::default(),
-            files: Files::new(OPEN_FILES_MAX),
-        };
-        Ok(instances.open("default/web", backends(api)).await?)
+        let backends = of_engine(api);
+        let instances = self.lbaas.recorded(folder, backends.clone()).await?;
+        Ok(instances.open("default/web", backends).await?)
     }
 
     /// Replays the recording of [`Stage::recorded`].
@@ -112,7 +80,7 @@ impl Stage {
     pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
         match trueup_instance::replay::replay(
             &self.engine,
-            &self.program,
+            &self.lbaas.program,
             segment,
             trueup_instance::replay::Options::default(),
         )
@@ -145,12 +113,97 @@ pub(crate) fn begin() -> anyhow::Result<(Runtime, Engine)> {
     Ok((runtime, Engine::new(&Options::default())?))
 }
 
-/// Compiles version 1 of a built-in guest.
-pub(crate) fn program(engine: &Engine, name: &str) -> anyhow::Result<Arc<Program>> {
-    let guest = engine.load(builtin(name)?.bytes)?;
-    Ok(Arc::new(
-        Program::new(engine, guest, worlds()).map_err(anyhow::Error::msg)?,
-    ))
+/// A guest as it ships, and how its instances are set up.
+pub(crate) struct Shipped {
+    name: &'static str,
+    engine: Engine,
+    pub(crate) program: Arc<Program>,
+    settings: serde_json::Value,
+    pub(crate) limits: Limits,
+}
+
+impl Shipped {
+    /// Compiles version 1 of a built-in guest.
+    ///
+    /// # Errors
+    /// If it does not run here.
+    pub(crate) fn new(engine: &Engine, name: &'static str, settings: serde_json::Value) -> anyhow::Result<Self> {
+        let guest = engine.load(builtin(name)?.bytes)?;
+        let program = Program::new(engine, guest, worlds()).map_err(anyhow::Error::msg)?;
+        Ok(Self {
+            name,
+            engine: engine.clone(),
+            program: Arc::new(program),
+            settings,
+            limits: Limits::default(),
+        })
+    }
+
+    /// An instance that is called like a host's, without a recording.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub(crate) async fn instance(&self, backends: Backends) -> anyhow::Result<Instance> {
+        let start = Start {
+            settings: &self.settings,
+            snapshot: None,
+            cpu_max: CPU_MAX,
+        };
+        let mut host = host(backends);
+        host.meter.limits = self.limits;
+        let started = Instance::start(&self.engine, &self.program, host, start).await;
+        started.map_err(|(_, error)| error.into())
+    }
+
+    /// What opens instances with a recording in `folder`, with a host's defaults. `backends` are those of an instance
+    /// that gives the initial state.
+    ///
+    /// # Errors
+    /// If the guest does not start.
+    pub(crate) async fn recorded(&self, folder: &Path, backends: Backends) -> anyhow::Result<Instances> {
+        let mut first = self.instance(backends).await?;
+        Ok(Instances {
+            afresh: false,
+            name: self.name,
+            engine: self.engine.clone(),
+            program: Arc::clone(&self.program),
+            recorded: Arc::new(|_| None),
+            settings: self.settings.clone(),
+            grants: Grants::everything(),
+            limits: self.limits,
+            initial: first.snapshot().await?,
+            state_dir: folder.to_owned(),
+            record: true,
+            journal: trueup_journal::Options::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        })
+    }
+}
+
+/// A host without a recording, which grants everything.
+#[must_use]
+pub fn host(backends: Backends) -> Host {
+    Host::new(
+        Identity::default(),
+        Tape::off(),
+        Grants::everything(),
+        backends,
+        Limits::default(),
+    )
+}
+
+/// The built-in guests, as a host knows them.
+#[must_use]
+pub fn registry() -> Registry {
+    let builtins = trueup_guests_builtin::GUESTS
+        .iter()
+        .map(|guest| trueup_registry::Builtin {
+            name: guest.name,
+            version: guest.version,
+            world: guest.world,
+            bytes: guest.bytes,
+        });
+    Registry::new(builtins.collect())
 }
 
 /// Loads the guest with a compile cache in `folder`: compiles it the first time, reads the cache from then on.
@@ -167,13 +220,19 @@ pub fn load_cached(folder: &Path) -> anyhow::Result<(Engine, Guest)> {
 }
 
 /// With a clock that moves only when a guest sleeps: that time is no cost of the host.
-fn backends(api: Arc<dyn Api>) -> Backends {
+pub(crate) fn backends() -> Backends {
     Backends {
         clock: Arc::new(VirtualClock::new(NOW_MS)),
         random: Arc::new(Seeded::new(1, 1)),
         log: Arc::new(NoLog),
-        lbaas: Some(api),
         ..Backends::default()
+    }
+}
+
+fn of_engine(api: Arc<dyn Api>) -> Backends {
+    Backends {
+        lbaas: Some(api),
+        ..backends()
     }
 }
 

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use trueup_config::Config;
 use trueup_journal::{Event, Segment, segment_files};
-use trueup_registry::{Builtin, Registry};
 use trueup_runtime::control::{Client, Swap};
 use trueup_runtime::run;
 use trueup_work::swap::Activated;
@@ -68,13 +67,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
     }
     // The test's environment variables do not apply to the host.
     let config = Config::load_with(folder.path(), &BTreeMap::new(), &[], &sections()).map_err(anyhow::Error::from)?;
-    let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
-        name: guest.name,
-        version: guest.version,
-        world: guest.world,
-        bytes: guest.bytes,
-    });
-    let registry = Registry::new(builtins.collect());
+    let registry = crate::stage::registry();
     let done = Arc::new(AtomicBool::new(false));
     let changing = {
         let (folder, done) = (folder.path().to_owned(), Arc::clone(&done));

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 use trueup_benches::effects::{self, Effects, Made, Times};
 use trueup_benches::measure;
 use trueup_config::Config;
-use trueup_registry::{Builtin, Registry};
 use trueup_runtime::run;
 use trueup_worlds::sections;
 
@@ -232,13 +231,7 @@ fn patched(server: &ApiServer) -> BTreeMap<usize, Vec<Instant>> {
 
 /// Runs a host until it is stopped.
 fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) -> anyhow::Result<()> {
-    let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
-        name: guest.name,
-        version: guest.version,
-        world: guest.world,
-        bytes: guest.bytes,
-    });
-    let registry = Registry::new(builtins.collect());
+    let registry = trueup_benches::stage::registry();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name(HOST)

@@ -44,7 +44,7 @@ use toml::de::DeTable;
 use trueup_base::component::Digest;
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
-use trueup_journal::{Keep, Options, Sync};
+use trueup_journal::{Options, Sync};
 use trueup_registry::{Reference, Verify};
 
 pub use self::admin::{Admin, AdminAt};
@@ -123,7 +123,7 @@ const STATE_DIR_DEFAULT: &str = ".trueup";
 pub struct Recording {
     /// Whether calls are recorded for later inspection. The data needed to rebuild an instance is kept in any case.
     pub record: bool,
-    /// How journals are kept. Without `record`, only the last segment is kept.
+    /// How journals are kept. Without `record`, an instance keeps only the last segment.
     pub options: Options,
     /// The total size in bytes of all recordings and explanations.
     pub keep_total_bytes: u64,
@@ -351,31 +351,23 @@ impl Recording {
         /// With less than a few segments, only the required data could be kept.
         const KEEP_TOTAL_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
         let default = Options::default();
-        let keep_total_bytes = section.whole("keep_total_bytes", 2 << 30, KEEP_TOTAL_BYTES);
-        let keep_gone_days = section.whole("keep_gone_days", 30, KEEP_DAYS);
-        let record = section.truth("record", true);
         let ms = section.whole("interval_ms", 1000, INTERVAL_MS);
         let syncs = [
             ("write", Sync::Write),
             ("fsync", Sync::Fsync),
             ("interval", Sync::Interval { ms }),
         ];
-        let keep_bytes = section.whole("keep_bytes", 256 << 20, KEEP_BYTES);
         let options = Options {
             sync: section.choice("sync", default.sync, &syncs),
             segment_bytes: section.whole("segment_bytes", default.segment_bytes, SEGMENT_BYTES),
             segment_entries: section.whole("segment_entries", default.segment_entries, SEGMENT_ENTRIES),
-            keep: if record {
-                Keep::Bytes(keep_bytes)
-            } else {
-                Keep::LastSegment
-            },
+            keep_bytes: section.whole("keep_bytes", default.keep_bytes, KEEP_BYTES),
         };
         Self {
-            record,
+            record: section.truth("record", true),
             options,
-            keep_total_bytes,
-            keep_gone_days,
+            keep_total_bytes: section.whole("keep_total_bytes", 2 << 30, KEEP_TOTAL_BYTES),
+            keep_gone_days: section.whole("keep_gone_days", 30, KEEP_DAYS),
         }
     }
 }

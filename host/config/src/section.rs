@@ -145,14 +145,9 @@ impl<'d> Section<'d> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// The keys requested so far that the file contains.
-    fn given_in_file(&self) -> impl Iterator<Item = &'static str> {
-        self.known.iter().copied().filter(|key| self.has(key))
-    }
-
     /// Reports the keys requested so far that the file contains, but `others`: they go with another kind alone.
     pub(super) fn go_alone(&self, kind: &str, others: &[&str]) {
-        for key in self.given_in_file().filter(|key| !others.contains(key)) {
+        for key in self.known.iter().filter(|key| self.has(key) && !others.contains(key)) {
             self.wrong_key(key, format_args!("goes with `kind = \"{kind}\"` alone"));
         }
     }

@@ -3,7 +3,7 @@
 //! It contains no token, only the location of each.
 
 use serde_json::{Value, json};
-use trueup_journal::{Keep, Sync};
+use trueup_journal::Sync;
 
 use super::{AdminAt, Config, Source};
 
@@ -30,10 +30,6 @@ impl Config {
             Sync::Fsync => ("fsync", None),
             Sync::Interval { ms } => ("interval", Some(ms)),
         };
-        let keep_bytes = match options.keep {
-            Keep::Bytes(bytes) => Some(bytes),
-            _ => None,
-        };
         json!({
             "file": self.file,
             "state_dir": self.state_dir,
@@ -44,7 +40,7 @@ impl Config {
                 "interval_ms": interval_ms,
                 "segment_bytes": options.segment_bytes,
                 "segment_entries": options.segment_entries,
-                "keep_bytes": keep_bytes,
+                "keep_bytes": self.journal.record.then_some(options.keep_bytes),
                 "keep_total_bytes": self.journal.keep_total_bytes,
                 "keep_gone_days": self.journal.keep_gone_days,
             },

@@ -2,18 +2,12 @@
 
 use trueup_sources::{Kind, Source};
 
-use super::document::Document;
 use super::kubernetes;
 use super::section::{Given, Section};
 
-/// The text for an operator who has no such section.
-pub(super) const SECTION: &str =
-    "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
-
-/// Reports that `[source]` is missing.
-pub(super) fn report_missing_source(document: &Document<'_>) {
-    document.missing_on(None, "source", format_args!("[source] is missing: add {}", SECTION));
-}
+/// The report for an operator who has no such section.
+pub(super) const MISSING: &str = "[source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of \
+     Kubernetes YAML, or with `kubernetes = {}`, a cluster";
 
 /// `None` only if a problem was found.
 pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: Option<String>) -> Option<Source> {

@@ -7,7 +7,7 @@ use serde_json::json;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::questions::granted;
-use trueup_journal::{Keep, Options, Sync};
+use trueup_journal::{Options, Sync};
 use trueup_sources::Kind;
 
 use super::*;

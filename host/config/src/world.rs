@@ -167,7 +167,7 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
             "nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a configuration",
         );
     } else if reads_source && !source.is_present() {
-        source::report_missing_source(document);
+        document.missing_on(None, "source", source::MISSING);
     } else if !reads_source && source.is_present() {
         let readers = worlds.iter().filter(|about| about.reads_source());
         let adapters: Vec<_> = readers.map(|about| about.adapter).collect();

@@ -4,12 +4,12 @@
 //! Decides nothing itself. Makes one request at a time. A watch beside it only triggers an early look.
 
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use trueup_base::fence::{Fence, Moment};
@@ -96,12 +96,12 @@ impl Election {
 
     /// Whether this host leads now, or which one does.
     pub fn role(&self) -> Role {
-        self.state().role()
+        self.state.lock().role()
     }
 
     /// The status for operators.
     pub fn status(&self) -> Status {
-        let state = self.state();
+        let state = self.state.lock();
         let seen = state.campaign.seen().filter(|seen| seen.exists);
         let text = |time: Option<Timestamp>| time.map(|time| time.to_string());
         let leading_since = state.campaign.leading_since();
@@ -131,7 +131,7 @@ impl Election {
         let mut watched = None;
         loop {
             self.step().await;
-            let state = self.state();
+            let state = self.state.lock();
             let role = state.role();
             if role.is_leading() {
                 return Ok(role);
@@ -160,7 +160,7 @@ impl Election {
         }
         // Comes first: another host that sees the Lease given back may act at once.
         self.fence.close();
-        self.state().campaign.gave_up(Why::Taken, self.fence.now());
+        self.state.lock().campaign.gave_up(Why::Taken, self.fence.now());
         self.tell(&role);
         self.release().await;
         self.tell(&role);
@@ -176,7 +176,7 @@ impl Election {
     /// Does the next step.
     async fn step(&self) {
         let now = self.fence.now();
-        let action = self.state().campaign.next(now);
+        let action = self.state.lock().campaign.next(now);
         match action {
             Action::HoldOn(until) | Action::WaitUntil(until) => {
                 tokio::select! {
@@ -188,7 +188,7 @@ impl Election {
             Action::Acquire | Action::Renew => self.write().await,
             Action::GiveUp(why) => self.give_up(why, now),
         }
-        let state = self.state();
+        let state = self.state.lock();
         if state.campaign.acts_until().is_none() && !state.campaign.is_mine() && self.fence.may_act() {
             // The fence should have expired before another host could be the holder.
             self.fence.close();
@@ -199,7 +199,7 @@ impl Election {
         let sent = self.fence.now();
         let answer = self.requests.get(self.within(sent)).await;
         let now = self.fence.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match answer {
             Ok(lease) => {
                 state.campaign.observed(now, lease);
@@ -213,12 +213,12 @@ impl Election {
     }
 
     async fn write(&self) {
-        let draft = self.state().campaign.draft(Timestamp::now());
+        let draft = self.state.lock().campaign.draft(Timestamp::now());
         // Read just before the request is sent. This host's right to act is counted from here.
         let sent = self.fence.now();
         let answer = self.requests.put(&draft, self.within(sent)).await;
         let now = self.fence.now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match answer {
             Ok(lease) => {
                 state.wrote();
@@ -242,7 +242,7 @@ impl Election {
     }
 
     fn give_up(&self, why: Why, now: Moment) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let holder = state.campaign.seen().and_then(|seen| seen.record.holder.clone());
         state.campaign.gave_up(why, now);
         let (lease, identity) = (self.settings.lease(), &self.settings.identity);
@@ -269,7 +269,7 @@ impl Election {
     /// The timeout of the next request. While leading, not beyond the moment at which this host gives up.
     fn within(&self, sent: Moment) -> Duration {
         let usual = self.settings.times.request_timeout();
-        let deadline = self.state().campaign.renew_deadline();
+        let deadline = self.state.lock().campaign.renew_deadline();
         deadline.map_or(usual, |deadline| usual.min(deadline.since(sent)))
     }
 
@@ -294,7 +294,7 @@ impl Election {
     }
 
     fn changed(&self, lease: Option<&Lease>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.campaign.is_news(lease) {
             state.campaign.hurry(self.fence.now());
             self.hurry.notify_one();
@@ -303,20 +303,20 @@ impl Election {
 
     /// Gives the Lease back if this process holds it. The fence is already closed.
     async fn release(&self) {
-        if !self.state().campaign.has_claimed() {
+        if !self.state.lock().campaign.has_claimed() {
             return;
         }
         for _ in 0..RELEASES_MAX {
             // A write may have been under way when this host resigned. Only this look shows its result.
             self.observe().await;
-            if self.state().read_error.is_some() || !self.state().campaign.is_mine() {
+            if self.state.lock().read_error.is_some() || !self.state.lock().campaign.is_mine() {
                 return;
             }
-            let draft = self.state().campaign.release(Timestamp::now());
+            let draft = self.state.lock().campaign.release(Timestamp::now());
             let sent = self.fence.now();
             let answer = self.requests.put(&draft, self.settings.times.request_timeout()).await;
             let now = self.fence.now();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match answer {
                 Ok(lease) => {
                     state.wrote();
@@ -341,11 +341,6 @@ impl Election {
             *sent = now;
             is_changed
         });
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic leaves no half-done state under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

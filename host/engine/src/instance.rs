@@ -150,11 +150,6 @@ impl<B> Instance<B> {
         &mut self.store.data_mut().host
     }
 
-    /// The instance's linear memory in bytes.
-    pub fn memory_used_bytes(&self) -> usize {
-        self.store.data().limiter.used_bytes
-    }
-
     /// Ends the instance and returns its host.
     pub fn into_host(self) -> Host {
         let host = self.store.into_data().host;

@@ -11,7 +11,7 @@ const TABLE_ELEMENTS_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     pub(crate) limit_bytes: usize,
-    pub(crate) used_bytes: usize,
+    used_bytes: usize,
     /// The total that the guest requested when it was refused.
     pub(crate) refused_bytes: Option<usize>,
     /// The usage of all instances of the guest.

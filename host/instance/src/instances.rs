@@ -18,8 +18,8 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Keep, Opened, Options, ReadError, Segment,
-    Tape, TapeError, segment_files, segment_numbers, segment_path,
+    Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Opened, Options, ReadError, Segment, Tape,
+    TapeError, segment_files, segment_numbers, segment_path,
 };
 
 use crate::dispatch::{Answer, InvokeError};
@@ -113,11 +113,8 @@ impl Instances {
 
     fn options(&self) -> Options {
         Options {
-            keep: if self.record {
-                self.journal.keep
-            } else {
-                Keep::LastSegment
-            },
+            // Without recordings, only the segment that a restart needs.
+            keep_bytes: if self.record { self.journal.keep_bytes } else { 0 },
             ..self.journal
         }
     }

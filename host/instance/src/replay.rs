@@ -254,10 +254,10 @@ fn first_call_at_ms(segment: &Segment) -> u64 {
 /// # Errors
 /// If this guest does not support a call in the recording.
 pub async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, ReplayError> {
-    while let Some(call) = instance.host_mut().tape.next_call() {
+    while let Some((n, call)) = instance.host_mut().tape.next_call() {
         match instance.call_at(call.at_ms, &call.name, &call.args).await {
             Ok(_) => {}
-            Err(InvokeError::Misuse(error)) => return Err(ReplayError::Call { n: call.n, error }),
+            Err(InvokeError::Misuse(error)) => return Err(ReplayError::Call { n, error }),
             Err(InvokeError::Call(_)) => return Ok(Some(outcome(instance.host()))),
         }
     }

@@ -10,10 +10,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use trueup_base::regular;
 
 /// The default number of open journal files: a quarter of 1,024, the usual limit of a process.
@@ -46,8 +47,8 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.files.lock().open.pop(&self.number);
-        let mut in_use = self.files.in_use();
+        self.files.pool.lock().open.pop(&self.number);
+        let mut in_use = self.files.in_use.lock();
         if let Some(count) = in_use.get_mut(&self.dir) {
             *count -= 1;
             if *count == 0 {
@@ -91,7 +92,7 @@ impl Files {
     /// # Errors
     /// Those of `remove`.
     pub fn remove_unused(&self, dir: &Path, remove: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
-        let in_use = self.in_use();
+        let in_use = self.in_use.lock();
         if in_use.contains_key(dir) {
             return Ok(false);
         }
@@ -100,8 +101,8 @@ impl Files {
 
     /// Announces that a journal is about to be opened in this folder.
     pub(crate) fn enter(&self, dir: &Path) -> Owner {
-        *self.in_use().entry(dir.to_owned()).or_default() += 1;
-        let mut pool = self.lock();
+        *self.in_use.lock().entry(dir.to_owned()).or_default() += 1;
+        let mut pool = self.pool.lock();
         pool.last_owner += 1;
         Owner {
             number: pool.last_owner,
@@ -117,13 +118,13 @@ impl Files {
     /// The number of currently open files.
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
-        self.lock().open.len()
+        self.pool.lock().open.len()
     }
 
     /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files
     /// itself.
     pub(crate) fn open(&self, owner: &Owner, path: &Path) -> io::Result<Arc<File>> {
-        if let Some(file) = self.lock().open.get(&owner.number) {
+        if let Some(file) = self.pool.lock().open.get(&owner.number) {
             return Ok(Arc::clone(file));
         }
         let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
@@ -133,29 +134,20 @@ impl Files {
 
     /// Takes a file that the owner just created, replacing an earlier one.
     pub(crate) fn insert(&self, owner: &Owner, file: Arc<File>) {
-        self.lock().open.put(owner.number, file);
+        self.pool.lock().open.put(owner.number, file);
     }
 
     /// Syncs the owner's file, the one at `path`, to the disk.
     pub(crate) fn sync(&self, owner: &Owner, path: &Path) -> io::Result<()> {
         self.open(owner, path)?.sync_data()?;
         #[cfg(test)]
-        self.lock().synced.push(path.to_owned());
+        self.pool.lock().synced.push(path.to_owned());
         Ok(())
     }
 
     /// The files that were synced, in order.
     #[cfg(test)]
     pub(crate) fn synced(&self) -> Vec<PathBuf> {
-        self.lock().synced.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        // Nothing in here panics halfway through a change, so a poisoned lock still guards a consistent pool.
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn in_use(&self) -> MutexGuard<'_, BTreeMap<PathBuf, usize>> {
-        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock().synced.clone()
     }
 }

@@ -43,5 +43,5 @@ pub use interrupted::{Answered, GivenAgain, Interrupted};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
 pub use scan::Scan;
-pub use tape::{AskedAnew, Kind, Question, Questions, RecordedCall, Refusal, Tape, TapeError};
-pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};
+pub use tape::{AskedAnew, Kind, Question, Questions, Refusal, Tape, TapeError};
+pub use writer::{Journal, JournalError, Opened, Options, Sync};

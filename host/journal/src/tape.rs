@@ -23,13 +23,13 @@ use serde_json::value::RawValue;
 
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
-use crate::entry::{By, Ending, Entry, Header};
+use crate::entry::{By, Call, Ending, Entry, Header};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
 use crate::writer::Journal;
 use again::Again;
 pub use again::AskedAnew;
-pub use answer::{RecordedCall, Refusal, TapeError};
+pub use answer::{Refusal, TapeError};
 use decisions::Decisions;
 pub use questions::{Kind, Question, Questions};
 use recording::{Recording, Sink};
@@ -163,13 +163,8 @@ impl Tape {
         }
     }
 
-    /// Records that the host calls an export. Not for a replay, where the recording determines the next call.
-    pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin_call_by(at_ms, name, args, None, None)
-    }
-
-    /// [`Tape::begin_call`] for a call that answers a question of another guest, or that is about something which its
-    /// arguments do not name.
+    /// Records that the host calls an export. Not for a replay, where the recording determines the next call. `by`: the
+    /// question of another guest that this call answers. `about`: what it is about, where its arguments do not name it.
     pub fn begin_call_by(
         &mut self,
         at_ms: u64,
@@ -217,9 +212,9 @@ impl Tape {
         self.recording_mut()?.given_again().map(Again::came)
     }
 
-    /// The next call that the host must make in a replay; `None` if the recording ends, the guest has diverged, the
+    /// The next recorded call that the host must make in a replay, and the number of its entry; `None` if the recording ends, the guest has diverged, the
     /// last call was not ended, or this is not a replay.
-    pub fn next_call(&mut self) -> Option<RecordedCall> {
+    pub fn next_call(&mut self) -> Option<(u64, Call)> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.next_call(),
             Mode::Decisions(decisions) => decisions.next_call(),

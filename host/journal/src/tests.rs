@@ -68,6 +68,13 @@ pub(crate) fn begun(dir: &Path, options: Options) -> Tape {
     Tape::record(journal)
 }
 
+impl Tape {
+    /// Begins a call of the host's own.
+    pub(crate) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
+        self.begin_call_by(at_ms, name, args, None, None)
+    }
+}
+
 pub(crate) fn ask(tape: &mut Tape, name: &str, args: Value, answer: Value) -> Result<Value, TapeError> {
     tape.ask_now(name, &args, || Ok(answer))
 }

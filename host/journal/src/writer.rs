@@ -38,15 +38,6 @@ pub enum Sync {
     },
 }
 
-/// Which segments to keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// The newest segments up to this total size in bytes; always at least the newest one.
-    Bytes(u64),
-    /// The newest segment alone, from which an instance is rebuilt.
-    LastSegment,
-}
-
 /// A header up to this size may be written again at any time: its snapshot takes less time than the calls of a segment.
 const HEADER_BYTES_SMALL: u64 = 64 << 10;
 
@@ -59,8 +50,9 @@ pub struct Options {
     pub segment_bytes: u64,
     /// A segment with this many entries after its header is long enough.
     pub segment_entries: u64,
-    /// Which segments to keep when a new one begins.
-    pub keep: Keep,
+    /// When a new segment begins, the newest ones up to this total size in bytes are kept. The newest one, from which an
+    /// instance is rebuilt, is always kept.
+    pub keep_bytes: u64,
 }
 
 impl Default for Options {
@@ -71,7 +63,7 @@ impl Default for Options {
             sync: Sync::Write,
             segment_bytes: 1 << 20,
             segment_entries: 1000,
-            keep: Keep::Bytes(256 << 20),
+            keep_bytes: 256 << 20,
         }
     }
 }
@@ -434,12 +426,8 @@ impl Journal {
     fn remove_old(&mut self) {
         let mut bytes = self.growing.as_ref().map_or(0, |growing| growing.file.bytes);
         bytes += self.older.iter().map(|file| file.bytes).sum::<u64>();
-        let bytes_max = match self.options.keep {
-            Keep::Bytes(bytes_max) => bytes_max,
-            Keep::LastSegment => 0,
-        };
         self.older.retain(|file| {
-            if bytes <= bytes_max {
+            if bytes <= self.options.keep_bytes {
                 return true;
             }
             bytes -= file.bytes;

@@ -141,7 +141,7 @@ backoff_max_ms = 500
         sync: Sync::Interval { ms: 250 },
         segment_bytes: 65536,
         segment_entries: 10,
-        keep: Keep::Bytes(1_000_000),
+        keep_bytes: 1_000_000,
     };
     let recording = Recording {
         record: true,

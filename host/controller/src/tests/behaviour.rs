@@ -19,6 +19,21 @@ fn controller(resync_ms: u64) -> Controller<&'static str> {
     )
 }
 
+/// A controller whose key `a` runs since 0.
+fn running_a(resync_ms: u64) -> Controller<&'static str> {
+    let mut queue = controller(resync_ms);
+    queue.changed(&"a", 0).unwrap();
+    assert_eq!(queue.take_ready(0), Some("a"));
+    queue
+}
+
+/// A controller whose key `a` failed at 0.
+fn failed_a(resync_ms: u64) -> Controller<&'static str> {
+    let mut queue = running_a(resync_ms);
+    queue.done(&"a", Outcome::Failure, 0);
+    queue
+}
+
 fn take_all(controller: &mut Controller<&'static str>, now_ms: u64) -> Vec<&'static str> {
     std::iter::from_fn(|| controller.take_ready(now_ms)).collect()
 }
@@ -58,9 +73,7 @@ fn a_key_that_comes_first_overtakes_all_others_once() {
 #[test]
 fn a_change_while_it_runs_makes_it_run_once_more() {
     for outcome in [Outcome::Success, Outcome::Failure, Outcome::RetryAfter(60_000)] {
-        let mut queue = controller(0);
-        queue.changed(&"a", 0).unwrap();
-        assert_eq!(queue.take_ready(0), Some("a"));
+        let mut queue = running_a(0);
         queue.changed(&"a", 1).unwrap();
         queue.changed(&"a", 2).unwrap();
         assert_eq!(queue.take_ready(2), None, "never two at once");
@@ -105,10 +118,7 @@ fn failures_wait_longer_each_time_until_a_success() {
 
 #[test]
 fn a_change_ends_a_pause_and_keeps_the_failures() {
-    let mut queue = controller(0);
-    queue.changed(&"a", 0).unwrap();
-    queue.take_ready(0);
-    queue.done(&"a", Outcome::Failure, 0);
+    let mut queue = failed_a(0);
     queue.changed(&"a", 10).unwrap();
     assert_eq!(take_all(&mut queue, 10), ["a"]);
     assert_eq!(queue.done(&"a", Outcome::Failure, 10), Some(2_010));
@@ -117,9 +127,7 @@ fn a_change_ends_a_pause_and_keeps_the_failures() {
 
 #[test]
 fn a_known_pause_counts_but_does_not_grow_the_next() {
-    let mut queue = controller(0);
-    queue.changed(&"a", 0).unwrap();
-    queue.take_ready(0);
+    let mut queue = running_a(0);
     assert_eq!(queue.done(&"a", Outcome::RetryAfter(0), 0), Some(RETRY_AFTER_MS_MIN));
     queue.take_ready(RETRY_AFTER_MS_MIN);
     assert_eq!(queue.done(&"a", Outcome::RetryAfter(7_000), 1_000), Some(8_000));
@@ -130,12 +138,9 @@ fn a_known_pause_counts_but_does_not_grow_the_next() {
 
 #[test]
 fn a_key_due_earlier_goes_first_whenever_it_arrived() {
-    let mut queue = controller(0);
-    queue.changed(&"slow", 0).unwrap();
-    queue.take_ready(0);
-    queue.done(&"slow", Outcome::Failure, 0);
+    let mut queue = failed_a(0);
     queue.changed(&"late", 1_500).unwrap();
-    assert_eq!(take_all(&mut queue, 1_500), ["slow", "late"]);
+    assert_eq!(take_all(&mut queue, 1_500), ["a", "late"]);
 }
 
 #[test]
@@ -163,10 +168,7 @@ fn resync_queues_keys_at_rest_again_spread_over_half_a_period() {
 
 #[test]
 fn a_resync_does_not_shorten_a_pause() {
-    let mut queue = controller(10);
-    queue.changed(&"a", 0).unwrap();
-    queue.take_ready(0);
-    queue.done(&"a", Outcome::Failure, 0);
+    let mut queue = failed_a(10);
     assert_eq!(queue.take_ready(999), None);
     assert_eq!(queue.take_ready(1_000), Some("a"));
 }
@@ -234,10 +236,7 @@ fn a_key_beyond_the_limit_is_refused_and_known_ones_go_on() {
 
 #[test]
 fn an_interrupted_key_runs_again_at_once_and_keeps_its_failures() {
-    let mut queue = controller(0);
-    queue.changed(&"a", 0).unwrap();
-    queue.take_ready(0);
-    queue.done(&"a", Outcome::Failure, 0);
+    let mut queue = failed_a(0);
     queue.changed(&"a", 1).unwrap();
     queue.take_ready(1);
     assert_eq!(queue.done(&"a", Outcome::Interrupted, 5), Some(5));

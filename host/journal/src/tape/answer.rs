@@ -1,25 +1,10 @@
-//! What a tape answers in place of a value: a call to make, or why there is no answer.
-
-use serde_json::value::RawValue;
+//! Why a question gets no answer.
 
 use crate::writer::JournalError;
 
 /// The host ends the call at this question instead of answering it; the text says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);
-
-/// A recorded call that the host must make.
-#[derive(Debug, Clone)]
-pub struct RecordedCall {
-    /// Number of its entry.
-    pub n: u64,
-    /// The recording host's clock when the call began, in milliseconds.
-    pub at_ms: u64,
-    /// `interface.function`.
-    pub name: String,
-    /// The arguments, an object by parameter name.
-    pub args: Box<RawValue>,
-}
 
 /// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
 #[derive(Debug, thiserror::Error)]

@@ -16,13 +16,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::{RecordedCall, TapeError};
+use super::answer::TapeError;
 use super::compare::{Compared, compare_values, given};
 use super::progress::Progress;
 use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
-use crate::entry::Ending;
+use crate::entry::{Call, Ending};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl Decisions {
         })
     }
 
-    pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
+    pub(super) fn next_call(&mut self) -> Option<(u64, Call)> {
         if !self.progress.may_begin_call() {
             return None;
         }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::answer::{RecordedCall, TapeError};
+use super::answer::TapeError;
 use super::compare::{Compared, compare_endings};
 use crate::accepted::Accepted;
 use crate::divergence::{Outcome, Reads, Tally};
-use crate::entry::{Ending, Entry, Event};
+use crate::entry::{Call, Ending, Entry, Event};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -128,8 +128,8 @@ impl Progress {
         self.found.is_none() && matches!(self.phase, Phase::Between | Phase::Starting { ended: false })
     }
 
-    /// Begins the recorded call that the next entry holds. `None` if it holds none.
-    pub(super) fn begin_call(&mut self) -> Option<RecordedCall> {
+    /// Begins the recorded call that the next entry holds, and returns it with its number. `None` if it holds none.
+    pub(super) fn begin_call(&mut self) -> Option<(u64, Call)> {
         let Entry {
             n,
             event: Event::Call(call),
@@ -144,12 +144,7 @@ impl Progress {
             n,
             ended: false,
         };
-        Some(RecordedCall {
-            n,
-            at_ms: call.at_ms,
-            name: call.name,
-            args: call.args,
-        })
+        Some((n, call))
     }
 
     /// Compares an ending with the recorded one, which follows the unused questions. `None` if the call was stopped

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::{RecordedCall, TapeError};
+use super::answer::TapeError;
 use super::compare::{Compared, compare_args, given};
 use super::progress::Progress;
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
-use crate::entry::{Ending, Entry, Event};
+use crate::entry::{Call, Ending, Entry, Event};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Replay {
         }
     }
 
-    pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
+    pub(super) fn next_call(&mut self) -> Option<(u64, Call)> {
         if !self.progress.may_begin_call() {
             return None;
         }

@@ -33,7 +33,7 @@ const DECIDED: [&str; 7] = [
 /// Compares the actions of a different guest in the call of [`DECIDED`]; each question with its expected answer.
 fn decide(asks: &[(&str, Value, Value)], ending: &Ending) -> Outcome {
     let mut tape = Tape::compare_decisions(segment(&DECIDED), "sha256:other", Arc::default(), is);
-    assert_eq!(tape.next_call().map(|call| call.n), Some(1));
+    assert_eq!(tape.next_call().map(|(n, _)| n), Some(1));
     for (name, args, expected) in asks {
         let live = || -> Result<Value, _> { Ok(json!("live")) };
         match tape.ask_now(name, args, live) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{ask, header, raw};
-use crate::{Ending, Files, Interrupted, Journal, Keep, Opened, Options, Segment, Tape};
+use crate::{Ending, Files, Interrupted, Journal, Opened, Options, Segment, Tape};
 
 /// Asked anew in each run: scheduled timers end with their process.
 fn anew(name: &str) -> bool {
@@ -124,7 +124,7 @@ fn call(
 /// One process: finishes the interrupted call, then makes the remaining calls of three operations each.
 fn process(dir: &Path, world: &mut World, process: &mut Process) -> Result<State, Killed> {
     let options = Options {
-        keep: Keep::LastSegment,
+        keep_bytes: 0,
         segment_entries: 20,
         ..Options::default()
     };

@@ -7,16 +7,14 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{ask, begun, call, gapless, header, open, raw, written};
-use crate::{
-    Ending, Files, Journal, JournalError, Keep, Opened, Options, Segment, Sync, Tape, TapeError, segment_files,
-};
+use crate::{Ending, Files, Journal, JournalError, Opened, Options, Segment, Sync, Tape, TapeError, segment_files};
 
 #[test]
 fn segments_rotate_between_calls_and_the_oldest_go() {
     let dir = TempDir::new().unwrap();
     let options = Options {
         segment_entries: 5,
-        keep: Keep::Bytes(3000),
+        keep_bytes: 3000,
         ..Options::default()
     };
     let mut tape = begun(dir.path(), options);
@@ -45,7 +43,7 @@ fn segments_rotate_between_calls_and_the_oldest_go() {
 fn the_newest_segment_stays_whatever_its_size() {
     let dir = TempDir::new().unwrap();
     let options = Options {
-        keep: Keep::Bytes(1),
+        keep_bytes: 1,
         segment_bytes: 100,
         ..Options::default()
     };
@@ -87,7 +85,7 @@ fn a_journal_keeping_the_last_segment_drops_older_ones_on_the_next() {
     let Opened { mut journal, .. } = open(
         &dir,
         Options {
-            keep: Keep::LastSegment,
+            keep_bytes: 0,
             ..Options::default()
         },
     );

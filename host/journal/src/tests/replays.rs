@@ -1,6 +1,8 @@
 //! Replays: every outcome, and its text.
 
 use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{DIGEST, ask, raw, segment};
@@ -11,26 +13,18 @@ const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"a
 const CREATE: &str = r#"{"n":3,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#;
 const RESULT: &str = r#"{"n":4,"result":{"Ok":{"created":1}}}"#;
 
-/// A guest's actions in the one call: questions with arguments, and its ending if it was not stopped before.
-struct Guest<'a> {
-    asks: &'a [(&'a str, Value)],
-    ending: Ending,
-}
-
-/// Replays the one call of `recording`. Returns the outcome, and what stopped the guest.
-fn replay(recording: Segment, digest: &str, guest: &Guest<'_>) -> (Outcome, Option<TapeError>) {
+/// Replays the one call of `recording`: the guest asks these questions, and ends so if it was not stopped before. Returns
+/// the outcome, and what stopped the guest.
+fn replay(recording: Segment, digest: &str, asks: &[(&str, Value)], ending: Ending) -> (Outcome, Option<TapeError>) {
     let mut tape = Tape::replay(recording, digest);
-    let call = tape.next_call().expect("a recorded call");
+    let (n, call) = tape.next_call().expect("a recorded call");
     assert_eq!(
-        (call.n, call.at_ms, call.name.as_str(), call.args.get()),
+        (n, call.at_ms, call.name.as_str(), call.args.get()),
         (1, 9, "r.reconcile", r#"{"a":1}"#)
     );
     let mut stopped = None;
-    for (name, args) in guest.asks {
-        let answer = tape.ask_now(name, args, || -> Result<Value, _> {
-            panic!("a replay asks no backend")
-        });
-        if let Err(error) = answer {
+    for (name, args) in asks {
+        if let Err(error) = asked::<Value>(&mut tape, name, args) {
             stopped = Some(error);
             break;
         }
@@ -38,7 +32,7 @@ fn replay(recording: Segment, digest: &str, guest: &Guest<'_>) -> (Outcome, Opti
     let ending = if stopped.is_some() {
         Ending::Trap("stopped by the tape".into())
     } else {
-        guest.ending.clone()
+        ending
     };
     let _ = tape.end_call(&ending);
     assert!(tape.next_call().is_none());
@@ -58,45 +52,54 @@ pub(super) fn result(created: u32) -> Ending {
     Ending::result(&json!({"Ok": {"created": created}})).unwrap()
 }
 
+/// The recorded answer to a question.
+pub(super) fn asked<R: Serialize + DeserializeOwned>(
+    tape: &mut Tape,
+    name: &str,
+    args: &Value,
+) -> Result<R, TapeError> {
+    tape.ask_now(name, args, || panic!("a replay asks no backend"))
+}
+
+/// The outcome of a replay in which nothing differed.
+pub(super) fn identical(calls: u64, entries: u64) -> Outcome {
+    Outcome::Identical(Tally {
+        calls,
+        entries,
+        ..Tally::default()
+    })
+}
+
+/// The outcome of a replay that left these entries unused, and ended no call another way.
+fn unused(n: u64, count: u64) -> Option<Outcome> {
+    let ending = None;
+    Some(Outcome::Unused { n, count, ending })
+}
+
 #[track_caller]
-fn check(lines: &[&str], guest: &Guest<'_>, told: &str) {
-    let (outcome, _) = replay(segment(lines), DIGEST, guest);
+fn check(lines: &[&str], asks: &[(&str, Value)], ending: Ending, told: &str) {
+    let (outcome, _) = replay(segment(lines), DIGEST, asks, ending);
     assert_eq!(outcome.to_string(), told);
     assert_eq!(outcome.is_identical(), told.starts_with("identical"));
 }
 
 #[test]
 fn the_same_is_identical_and_gets_the_recorded_answers() {
-    let guest = Guest {
-        asks: &[get(), create(80)],
-        ending: result(1),
-    };
-    check(&[CALL, GET, CREATE, RESULT], &guest, "identical: 1 call, 5 entries");
+    let told = "identical: 1 call, 5 entries";
+    check(&[CALL, GET, CREATE, RESULT], &[get(), create(80)], result(1), told);
     let mut tape = Tape::replay(segment(&[r#"{"n":1,"ask":"a.b","args":{},"answer":[1,"x"]}"#]), "");
-    let answer: (u32, String) = tape
-        .ask_now("a.b", &json!({}), || panic!("a replay asks no backend"))
-        .unwrap();
+    let answer: (u32, String) = asked(&mut tape, "a.b", &json!({})).unwrap();
     assert_eq!(answer, (1, "x".to_owned()));
     assert!(tape.next_call().is_none());
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Identical(Tally {
-            calls: 0,
-            entries: 2,
-            accepted: 0,
-            reads: None
-        }))
-    );
+    assert_eq!(tape.replay_outcome(), Some(identical(0, 2)));
 }
 
 #[test]
 fn another_argument_diverges_at_its_entry_field_by_field() {
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[get(), create(81)],
-            ending: result(1),
-        },
+        &[get(), create(81)],
+        result(1),
         "diverged at entry 3: `api.create`\n  args.specs[0].Bind.port: recorded 80, replayed 81",
     );
 }
@@ -105,10 +108,8 @@ fn another_argument_diverges_at_its_entry_field_by_field() {
 fn another_question_diverges_and_both_are_told() {
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[create(80)],
-            ending: result(1),
-        },
+        &[create(80)],
+        result(1),
         "diverged at entry 2\n  recorded: api.get {\"refs\":[\"x\"],\"deep\":true}\n  \
          asked:    api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}",
     );
@@ -118,18 +119,14 @@ fn another_question_diverges_and_both_are_told() {
 fn another_result_diverges_at_the_ending() {
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[get(), create(80)],
-            ending: result(2),
-        },
+        &[get(), create(80)],
+        result(2),
         "diverged at entry 4: `r.reconcile`\n  result.Ok.created: recorded 1, replayed 2",
     );
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[get(), create(80)],
-            ending: Ending::Trap("unreachable".into()),
-        },
+        &[get(), create(80)],
+        Ending::Trap("unreachable".into()),
         "diverged at entry 4: `r.reconcile`\n  recorded: result {\"Ok\":{\"created\":1}}\n  replayed: trap \"unreachable\"",
     );
 }
@@ -139,9 +136,7 @@ fn an_edited_answer_diverges_where_something_depends_on_it() {
     let recording = [CALL, r#"{"n":2,"ask":"a.size","args":{},"answer":81}"#, CREATE, RESULT];
     let mut tape = Tape::replay(segment(&recording), DIGEST);
     tape.next_call().unwrap();
-    let port: u32 = tape
-        .ask_now("a.size", &json!({}), || panic!("a replay asks no backend"))
-        .unwrap();
+    let port: u32 = asked(&mut tape, "a.size", &json!({})).unwrap();
     let (name, args) = create(port);
     assert!(matches!(
         ask(&mut tape, name, args, Value::Null),
@@ -162,9 +157,7 @@ fn an_edited_answer_diverges_where_something_depends_on_it() {
 fn an_answer_of_another_type_diverges_at_its_entry() {
     let mut tape = Tape::replay(segment(&[CALL, GET, CREATE, RESULT]), DIGEST);
     tape.next_call().unwrap();
-    let answer = tape.ask_now("api.get", &get().1, || -> Result<u32, _> {
-        panic!("a replay asks no backend")
-    });
+    let answer = asked::<u32>(&mut tape, "api.get", &get().1);
     assert!(matches!(answer, Err(TapeError::Diverged)));
     let told = tape.replay_outcome().unwrap().to_string();
     assert!(
@@ -177,10 +170,8 @@ fn an_answer_of_another_type_diverges_at_its_entry() {
 fn a_question_after_the_recorded_end_was_never_recorded() {
     check(
         &[CALL, GET, r#"{"n":3,"result":{"Ok":{"created":1}}}"#],
-        &Guest {
-            asks: &[get(), create(80)],
-            ending: result(1),
-        },
+        &[get(), create(80)],
+        result(1),
         "asked something never recorded at entry 3\n  asked: api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}",
     );
 }
@@ -189,18 +180,14 @@ fn a_question_after_the_recorded_end_was_never_recorded() {
 fn questions_that_were_not_asked_are_unused() {
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[get()],
-            ending: result(1),
-        },
+        &[get()],
+        result(1),
         "1 entry unused from entry 3 on",
     );
     check(
         &[CALL, GET, CREATE, RESULT],
-        &Guest {
-            asks: &[],
-            ending: result(0),
-        },
+        &[],
+        result(0),
         "2 entries unused from entry 2 on\n  result.Ok.created: recorded 1, replayed 0",
     );
     let started = r#"{"n":1,"ask":"log.write","args":{},"answer":null}"#;
@@ -209,14 +196,7 @@ fn questions_that_were_not_asked_are_unused() {
         DIGEST,
     );
     assert!(tape.next_call().is_none(), "`init` asked once in the recording");
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Unused {
-            n: 1,
-            count: 1,
-            ending: None
-        })
-    );
+    assert_eq!(tape.replay_outcome(), unused(1, 1));
 }
 
 #[test]
@@ -230,71 +210,31 @@ fn calls_that_the_host_never_made_are_unused() {
         r#"{"n":6,"result":null}"#,
     ];
     let mut tape = Tape::replay(segment(&second), DIGEST);
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Unused {
-            n: 1,
-            count: 6,
-            ending: None
-        })
-    );
+    assert_eq!(tape.replay_outcome(), unused(1, 6));
     tape.next_call().unwrap();
     for (name, args) in [get(), create(80)] {
         ask(&mut tape, name, args, Value::Null).unwrap();
     }
     tape.end_call(&result(1)).unwrap();
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Unused {
-            n: 5,
-            count: 2,
-            ending: None
-        })
-    );
-    assert_eq!(tape.next_call().map(|call| call.n), Some(5));
+    assert_eq!(tape.replay_outcome(), unused(5, 2));
+    assert_eq!(tape.next_call().map(|(n, _)| n), Some(5));
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Identical(Tally {
-            calls: 2,
-            entries: 7,
-            accepted: 0,
-            reads: None
-        }))
-    );
+    assert_eq!(tape.replay_outcome(), Some(identical(2, 7)));
 }
 
 #[test]
 fn a_recording_that_ends_inside_a_call_is_replayed_as_far_as_it_goes() {
     let told = "identical as far as recorded: 1 call, 3 entries; the recording ends inside `r.reconcile` (entry 1)";
-    let on = Guest {
-        asks: &[get(), create(80)],
-        ending: result(1),
-    };
-    check(&[CALL, GET], &on, told);
-    assert!(matches!(
-        replay(segment(&[CALL, GET]), DIGEST, &on).1,
-        Some(TapeError::Ended)
-    ));
-    check(
-        &[CALL, GET],
-        &Guest {
-            asks: &[get()],
-            ending: result(1),
-        },
-        told,
-    );
-    check(
-        &[CALL, GET],
-        &Guest {
-            asks: &[],
-            ending: result(1),
-        },
-        "1 entry unused from entry 2 on",
-    );
+    let on = [get(), create(80)];
+    check(&[CALL, GET], &on, result(1), told);
+    let (_, stopped) = replay(segment(&[CALL, GET]), DIGEST, &on, result(1));
+    assert!(matches!(stopped, Some(TapeError::Ended)));
+    check(&[CALL, GET], &[get()], result(1), told);
+    check(&[CALL, GET], &[], result(1), "1 entry unused from entry 2 on");
     check(
         &[CALL, r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true}}"#],
         &on,
+        result(1),
         told,
     );
 }
@@ -316,30 +256,11 @@ fn a_call_that_was_cut_short_is_replayed_as_far_as_it_went() {
         ),
     ] {
         let told = format!("identical as far as recorded: 1 call, 4 entries; {why}");
-        for guest in [
-            Guest {
-                asks: &[get(), create(80)],
-                ending: result(1),
-            },
-            Guest {
-                asks: &[get()],
-                ending: result(1),
-            },
-            Guest {
-                asks: &[get()],
-                ending: Ending::Trap("another end".into()),
-            },
-        ] {
-            check(&[CALL, GET, ending], &guest, &told);
+        check(&[CALL, GET, ending], &[get(), create(80)], result(1), &told);
+        for another in [result(1), Ending::Trap("another end".into())] {
+            check(&[CALL, GET, ending], &[get()], another, &told);
         }
-        check(
-            &[CALL, GET, ending],
-            &Guest {
-                asks: &[],
-                ending: result(1),
-            },
-            "1 entry unused from entry 2 on",
-        );
+        check(&[CALL, GET, ending], &[], result(1), "1 entry unused from entry 2 on");
     }
     let sleeping = [
         CALL,
@@ -348,10 +269,8 @@ fn a_call_that_was_cut_short_is_replayed_as_far_as_it_went() {
     ];
     check(
         &sleeping,
-        &Guest {
-            asks: &[("clock.sleep-ms", json!({"ms": 5}))],
-            ending: result(1),
-        },
+        &[("clock.sleep-ms", json!({"ms": 5}))],
+        result(1),
         "identical as far as recorded: 1 call, 4 entries; `r.reconcile` was cancelled at entry 3: stop",
     );
 }
@@ -363,47 +282,25 @@ fn a_call_that_the_host_refused_to_answer_ends_as_recorded() {
         r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true}}"#,
         r#"{"n":3,"trap":"too large"}"#,
     ];
-    let guest = Guest {
-        asks: &[get(), create(80)],
-        ending: result(1),
-    };
-    check(&recording, &guest, "identical: 1 call, 4 entries");
-    assert!(matches!(
-        replay(segment(&recording), DIGEST, &guest).1,
-        Some(TapeError::Ended)
-    ));
+    let asks = [get(), create(80)];
+    check(&recording, &asks, result(1), "identical: 1 call, 4 entries");
+    let (_, stopped) = replay(segment(&recording), DIGEST, &asks, result(1));
+    assert!(matches!(stopped, Some(TapeError::Ended)));
 }
 
 #[test]
 fn a_trap_is_compared_by_its_text_where_the_guest_is_the_recorded_one() {
     let recording = [CALL, r#"{"n":2,"trap":"overflow at plan.rs"}"#];
-    let guest = Guest {
-        asks: &[],
-        ending: Ending::Trap("overflow at act.rs".into()),
-    };
+    let trap = || Ending::Trap("overflow at act.rs".into());
     check(
         &recording,
-        &guest,
+        &[],
+        trap(),
         "diverged at entry 2: `r.reconcile`\n  recorded: trap \"overflow at plan.rs\"\n  replayed: trap \"overflow at act.rs\"",
     );
-    let (outcome, _) = replay(segment(&recording), "sha256:bb", &guest);
-    assert_eq!(
-        outcome,
-        Outcome::Identical(Tally {
-            calls: 1,
-            entries: 3,
-            accepted: 0,
-            reads: None
-        })
-    );
-    let (outcome, _) = replay(
-        segment(&recording),
-        "sha256:bb",
-        &Guest {
-            asks: &[],
-            ending: result(1),
-        },
-    );
+    let (outcome, _) = replay(segment(&recording), "sha256:bb", &[], trap());
+    assert_eq!(outcome, identical(1, 3));
+    let (outcome, _) = replay(segment(&recording), "sha256:bb", &[], result(1));
     assert!(matches!(outcome, Outcome::Diverged { n: 2, .. }));
 }
 
@@ -412,10 +309,8 @@ fn an_outcome_is_told_in_json_too() {
     let (outcome, _) = replay(
         segment(&[CALL, GET, CREATE, RESULT]),
         DIGEST,
-        &Guest {
-            asks: &[get(), create(81)],
-            ending: result(1),
-        },
+        &[get(), create(81)],
+        result(1),
     );
     assert_eq!(
         serde_json::to_value(&outcome).unwrap(),
@@ -464,8 +359,7 @@ proptest! {
             let mut tape = Tape::replay(recording.clone(), DIGEST);
             perform(&mut tape, &counts, None, false);
             prop_assert!(tape.next_call().is_none());
-            let identical = Outcome::Identical(Tally { calls: counts.len() as u64, entries: lines.len() as u64 + 1, accepted: 0, reads: None });
-            prop_assert_eq!(tape.replay_outcome(), Some(identical));
+            prop_assert_eq!(tape.replay_outcome(), Some(identical(counts.len() as u64, lines.len() as u64 + 1)));
         }
         let mut tape = Tape::replay(recording.clone(), DIGEST);
         perform(&mut tape, &counts, Some(changed), false);
@@ -485,9 +379,7 @@ fn a_replay_goes_on_with_what_is_recorded_meanwhile_and_counts_anew() {
     let call = |tape: &mut Tape, port: u32| {
         tape.next_call().unwrap();
         let (name, args) = create(port);
-        let answer = tape.ask_now(name, &args, || -> Result<Value, _> {
-            panic!("a replay asks no backend")
-        });
+        let answer = asked::<Value>(tape, name, &args);
         let _ = tape.end_call(&answer.map_or(Ending::Trap("stopped".into()), |_| result(1)));
         tape.replay_outcome().unwrap().one_line()
     };
@@ -523,10 +415,8 @@ fn of_several_differences_one_line_names_the_first_and_counts_the_rest() {
     let (outcome, _) = replay(
         segment(&[CALL, r#"{"n":2,"result":{"Ok":{"a":1,"b":1}}}"#]),
         DIGEST,
-        &Guest {
-            asks: &[],
-            ending: Ending::result(&json!({"Ok": {"a": 2, "b": 2}})).unwrap(),
-        },
+        &[],
+        Ending::result(&json!({"Ok": {"a": 2, "b": 2}})).unwrap(),
     );
     assert_eq!(
         outcome.one_line(),
@@ -539,11 +429,8 @@ fn a_trap_that_an_older_host_recorded_is_the_same_one() {
     let same = |recorded: &str, replayed: &str| {
         let trap = json!({"n": 2, "trap": recorded}).to_string();
         let lines = [CALL, &trap];
-        let guest = Guest {
-            asks: &[],
-            ending: Ending::Trap(replayed.to_owned()),
-        };
-        replay(segment(&lines), DIGEST, &guest).0.is_identical()
+        let ending = Ending::Trap(replayed.to_owned());
+        replay(segment(&lines), DIGEST, &[], ending).0.is_identical()
     };
     let old =
         "guest `g@1` in `r.reconcile`: trapped: `unreachable` (a panic, or an abort) (at std::panicking::x <- g::f)";

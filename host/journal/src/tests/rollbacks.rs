@@ -3,8 +3,9 @@
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::replays::{asked, identical};
 use super::{begun, call, gapless, header, lines_of, open, raw, segment};
-use crate::{Ending, Entry, Event, JournalError, Options, Outcome, Segment, Tally, Tape};
+use crate::{Ending, Entry, Event, JournalError, Options, Segment, Tape};
 
 const CALL: &str = r#"{"n":1,"at_ms":9,"call":"a.b","args":{}}"#;
 const ASK: &str = r#"{"n":2,"ask":"c.d","args":{},"answer":1}"#;
@@ -90,32 +91,14 @@ fn what_it_takes_back_is_no_part_of_the_state_and_no_call_stands_by_half() {
 fn a_replay_passes_over_it() {
     let mut tape = Tape::replay(segment(&[CALL, ASK, RESULT, &rolled_back(4, 0)]), "");
     tape.next_call().unwrap();
-    let _: u32 = tape
-        .ask_now("c.d", &json!({}), || panic!("a replay asks no backend"))
-        .unwrap();
+    let _: u32 = asked(&mut tape, "c.d", &json!({})).unwrap();
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
     assert!(tape.next_call().is_none());
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Identical(Tally {
-            calls: 1,
-            entries: 5,
-            accepted: 0,
-            reads: None
-        }))
-    );
+    assert_eq!(tape.replay_outcome(), Some(identical(1, 5)));
 
     let mut tape = Tape::replay(segment(&[&rolled_back(1, 0)]), "");
     assert!(tape.next_call().is_none());
-    assert_eq!(
-        tape.replay_outcome(),
-        Some(Outcome::Identical(Tally {
-            calls: 0,
-            entries: 2,
-            accepted: 0,
-            reads: None
-        }))
-    );
+    assert_eq!(tape.replay_outcome(), Some(identical(0, 2)));
 }
 
 #[test]

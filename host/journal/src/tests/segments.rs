@@ -8,8 +8,7 @@ use tempfile::TempDir;
 
 use super::{any_value, ask, begun, call, gapless, header, header_line, lines_of, open, raw, refused, written};
 use crate::{
-    Ending, Entry, Files, Journal, JournalError, Keep, Opened, Options, ReadError, Segment, Tape, TapeError,
-    segment_files,
+    Ending, Entry, Files, Journal, JournalError, Opened, Options, ReadError, Segment, Tape, TapeError, segment_files,
 };
 
 #[test]
@@ -383,7 +382,7 @@ fn an_old_segment_that_can_not_be_removed_does_not_stop_the_journal() {
     )
     .unwrap();
     let options = Options {
-        keep: Keep::Bytes(0),
+        keep_bytes: 0,
         ..Options::default()
     };
     let mut journal = open(&dir, options).journal;

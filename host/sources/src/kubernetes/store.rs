@@ -12,10 +12,11 @@
 //! keeps what they have not read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::decode::Read;
@@ -98,17 +99,13 @@ impl Store {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until every subscriber has room for more changes. A subscriber that takes nothing stops all watches: drop
     /// it when it is unused. Before the first batch is available, this does not wait: the first batch could otherwise
     /// never become available.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
-            if self.state().has_room() {
+            if self.state.lock().has_room() {
                 return;
             }
             taken.await;
@@ -127,7 +124,7 @@ impl Store {
     }
 
     fn change(&self, scope: &Scope, reference: &ObjectRef, change: impl FnOnce(&mut Known) -> Effect) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(effect) = state.scopes.get_mut(scope).map(change) {
             state.after(reference, effect);
         }
@@ -135,7 +132,7 @@ impl Store {
 
     /// Applies a complete list: missing objects are removed. Only differences become changes.
     pub(super) fn replace(&self, scope: &Scope, list: Vec<Read>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(known) = state.scopes.get_mut(scope) else {
             return;
         };
@@ -167,7 +164,7 @@ impl Store {
     pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
         let object = Object::Service(service);
         let reference = object.reference();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(scope) = state.scope_of(&reference) else {
             return;
         };
@@ -191,7 +188,7 @@ impl Store {
     /// The known version of a Service.
     pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         let reference = ObjectRef::new(Kind::Service, namespace, name);
-        let state = self.state();
+        let state = self.state.lock();
         let scope = state.scope_of(&reference)?;
         match state.scopes.get(&scope)?.objects.get(&reference)? {
             Object::Service(service) => Some(Arc::clone(service)),
@@ -201,12 +198,12 @@ impl Store {
 
     /// Whether every required kind was listed at least once.
     pub(super) fn is_synced(&self) -> bool {
-        self.state().is_synced()
+        self.state.lock().is_synced()
     }
 
     /// Changes the status of one watch.
     pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(known) = state.scopes.get_mut(scope) else {
             return;
         };
@@ -219,7 +216,7 @@ impl Store {
 
     /// The status of each watch.
     pub(super) fn statuses(&self) -> Vec<(Scope, ScopeStatus)> {
-        let state = self.state();
+        let state = self.state.lock();
         let statuses = state.scopes.iter().map(|(scope, known)| {
             let status = ScopeStatus {
                 objects: known.objects.len(),
@@ -233,7 +230,7 @@ impl Store {
 
     /// A new subscriber, for which everything is pending.
     pub(super) fn subscribe(&self) -> (u64, Arc<Notify>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let wake = Arc::new(Notify::new());
         let pending = state.scopes.values().flat_map(|known| known.objects.keys()).cloned();
         let subscriber = Subscriber {
@@ -252,13 +249,13 @@ impl Store {
 
     /// Removes a subscriber.
     pub(super) fn unsubscribe(&self, number: u64) {
-        self.state().subscribers.remove(&number);
+        self.state.lock().subscribers.remove(&number);
         self.taken.notify_waiters();
     }
 
     /// The pending changes of a subscriber. `None` if there are none, or before the required lists are complete.
     pub(super) fn take(&self, number: u64) -> Option<Batch> {
-        let batch = self.state().take(number);
+        let batch = self.state.lock().take(number);
         if batch.is_some() {
             self.taken.notify_waiters();
         }
