@@ -212,8 +212,8 @@ impl Tape {
         self.recording_mut()?.given_again().map(Again::came)
     }
 
-    /// The next recorded call that the host must make in a replay, and the number of its entry; `None` if the recording ends, the guest has diverged, the
-    /// last call was not ended, or this is not a replay.
+    /// The next recorded call that the host must make in a replay, and the number of its entry; `None` if the recording
+    /// ends, the guest has diverged, the last call was not ended, or this is not a replay.
     pub fn next_call(&mut self) -> Option<(u64, Call)> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.next_call(),

@@ -50,8 +50,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// A segment with this many entries after its header is long enough.
     pub segment_entries: u64,
-    /// When a new segment begins, the newest ones up to this total size in bytes are kept. The newest one, from which an
-    /// instance is rebuilt, is always kept.
+    /// When a new segment begins, the newest ones up to this total size in bytes are kept. The newest one, from which
+    /// an instance is rebuilt, is always kept.
     pub keep_bytes: u64,
 }
 

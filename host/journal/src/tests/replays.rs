@@ -13,8 +13,8 @@ const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"a
 const CREATE: &str = r#"{"n":3,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#;
 const RESULT: &str = r#"{"n":4,"result":{"Ok":{"created":1}}}"#;
 
-/// Replays the one call of `recording`: the guest asks these questions, and ends so if it was not stopped before. Returns
-/// the outcome, and what stopped the guest.
+/// Replays the one call of `recording`: the guest asks these questions, and ends so if it was not stopped before.
+/// Returns the outcome, and what stopped the guest.
 fn replay(recording: Segment, digest: &str, asks: &[(&str, Value)], ending: Ending) -> (Outcome, Option<TapeError>) {
     let mut tape = Tape::replay(recording, digest);
     let (n, call) = tape.next_call().expect("a recorded call");

@@ -269,7 +269,14 @@ async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
         namespace: "default".to_owned(),
         name: number.to_string(),
     });
-    store.state.lock().subscribers.get_mut(&number).unwrap().pending.extend(full);
+    store
+        .state
+        .lock()
+        .subscribers
+        .get_mut(&number)
+        .unwrap()
+        .pending
+        .extend(full);
     store.replace(&services(), Vec::new());
     // Nothing can be taken before the required lists are complete, so waiting here would never end.
     store.room().await;
