@@ -812,7 +812,9 @@ fn services_that_are_replaced_while_the_host_runs_wait_whole() {
     host.wait_for_warning(REPLACED);
     wait_until("all of them to wait", || {
         let status = trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);
-        status.stdout.contains("waits for an approval to destroy 29 of 29 objects")
+        status
+            .stdout
+            .contains("waits for an approval to destroy 29 of 29 objects")
     });
     assert_eq!(engine.objects(), before, "nothing goes before all of it may");
     trueup(["approve".as_ref(), "--config".as_ref(), site.folder().as_os_str()]).exits(0);
@@ -829,7 +831,10 @@ fn one_service_of_less_than_half_is_replaced_at_once() {
     let plan = site.plan().exits(3);
     assert_eq!(plan.said("a run waits for an approval"), [""; 0], "14 of 29: {plan}");
     let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 14 created, 14 destroyed");
+    assert_eq!(
+        ran.last_line(),
+        "3 services: 3 true, 0 failed; 14 created, 14 destroyed"
+    );
     assert_eq!(engine.objects().len(), before.len());
 }
 
@@ -844,11 +849,22 @@ fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
         "lb-2",
     ]);
     let site = Site::against(&engine);
-    site.edit("trueup.toml", "read = [\"lb-1\"], write = [\"lb-1\"]", "read = \"*\", write = \"*\"");
+    site.edit(
+        "trueup.toml",
+        "read = [\"lb-1\"], write = [\"lb-1\"]",
+        "read = \"*\", write = \"*\"",
+    );
     site.run_once().exits(0);
-    site.edit("trueup.toml", "load_balancers = [\"lb-1\"]", "load_balancers = [\"lb-2\"]");
+    site.edit(
+        "trueup.toml",
+        "load_balancers = [\"lb-1\"]",
+        "load_balancers = [\"lb-2\"]",
+    );
     let plan = site.plan().exits(3);
     assert_eq!(plan.said("a run waits for an approval"), [""; 0], "29 of 58: {plan}");
     let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 29 created, 29 destroyed");
+    assert_eq!(
+        ran.last_line(),
+        "3 services: 3 true, 0 failed; 29 created, 29 destroyed"
+    );
 }

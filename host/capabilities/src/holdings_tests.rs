@@ -229,7 +229,11 @@ fn a_guest_that_replaces_more_than_was_expected_is_counted_before_it_destroys() 
     assert_eq!(all.take_uncounted("web"), Some(Uncounted::Key));
     assert_eq!(all.take_uncounted("web"), None, "once");
     all.foresee("web", 14);
-    assert_eq!(all.uncounted("web", 2, false), Some(Uncounted::Others), "api and dns come first");
+    assert_eq!(
+        all.uncounted("web", 2, false),
+        Some(Uncounted::Others),
+        "api and dns come first"
+    );
     assert_eq!(all.uncounted("api", 8, false), Some(Uncounted::Key));
     all.foresee("api", 8);
     assert_eq!(all.uncounted("api", 8, false), None, "22 of 29 go in any case");
@@ -263,7 +267,10 @@ fn a_limit_of_calls_needs_the_number_of_all_that_goes() {
     let limited = Holdings::default();
     assert_eq!(limited.uncounted("web", 1, true), Some(Uncounted::Key));
     limited.foresee("web", 14);
-    assert_eq!((limited.uncounted("web", 1, true), limited.foreseen("web")), (None, Some(14)));
+    assert_eq!(
+        (limited.uncounted("web", 1, true), limited.foreseen("web")),
+        (None, Some(14))
+    );
     limited.turn_ended("web");
     assert_eq!(limited.foreseen("web"), None, "each turn counts anew");
 }

@@ -56,7 +56,11 @@ impl<'a> Guard<'a> {
             // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
         }
-        let (holdings, key, count) = (&self.backends.quotas.holdings, &self.identity.instance, refs.len() as u64);
+        let (holdings, key, count) = (
+            &self.backends.quotas.holdings,
+            &self.identity.instance,
+            refs.len() as u64,
+        );
         let (grant, removing) = (self.lbaas_grant(), self.removing);
         if holdings.uncounted(key, count, quota::limits(grant, removing)).is_some() {
             return Err(Error::AccessDenied(COUNTS_FIRST.to_owned()));
