@@ -141,7 +141,7 @@ const FAULTS: &[Case] = &[
     Case {
         plant: || lbaas().damaged("servers.json"),
         check: "state",
-        says: "servers.json: EOF",
+        says: "servers.json: ",
         next: "remove it: the servers of manifests that can't be read now go",
     },
     Case {

@@ -91,7 +91,7 @@ fn a_refused_version_takes_its_settings_along_and_every_command_says_so() {
     candidates::forgetful_of_other_settings(&running.site);
     let running = running.restarted(|site| {
         site.edit("trueup.toml", SHIPPED, "use = \"file:other-settings.wasm\"");
-        site.edit("trueup.toml", "backoff_initial_ms", "backoff_initial_us");
+        site.edit("trueup.toml", "{ backoff_initial_ms", "{ backoff_initial_us");
     });
     let site = &running.site;
     let warned = running.host.stderr();
@@ -143,7 +143,7 @@ fn a_refused_version_takes_its_settings_along_and_every_command_says_so() {
     let recorded = recorded::all(&running.site).into_iter();
     let by_2 = recorded.filter(|segment| segment.digest == digest("2"));
     let settings: Vec<Value> = by_2.map(|segment| segment.settings).collect();
-    let before = json!({"backoff_initial_ms": 200});
+    let before = json!({"backoff_initial_ms": 20});
     assert!(
         !settings.is_empty() && settings.iter().all(|of| *of == before),
         "{settings:?}"
@@ -167,7 +167,7 @@ fn where_the_settings_of_before_are_not_known_the_old_version_gets_the_new_ones_
         }
         fs::write(&file, list.to_string()).unwrap();
         site.edit("trueup.toml", SHIPPED, "use = \"file:forgetful.wasm\"");
-        site.edit("trueup.toml", "backoff_initial_ms = 200", "backoff_initial_ms = 300");
+        site.edit("trueup.toml", "{ backoff_initial_ms = 20", "{ backoff_initial_ms = 30");
     });
     let said = running.host.stderr();
     let stays = "; revision 1 (`lbaas@1`) stays active with the settings of the configuration: the state folder does not say \
