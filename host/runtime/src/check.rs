@@ -49,14 +49,8 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     tell(finding);
     tell(Finding::of("disk", place::disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
-    for (kind, needs) in KINDS.iter().zip(&needs) {
-        let is_named = !needs.guests.is_empty();
-        if can_be_read
-            && is_named
-            && let Err(error) = state(config, *kind)
-        {
-            tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
-        }
+    if can_be_read {
+        damage(config, &needs).into_iter().for_each(&mut tell);
     }
     let mut clocks = Vec::new();
     if let Some(source) = config.source() {
@@ -103,13 +97,20 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     }
 }
 
-/// Opens what a run of this kind reads first in the state folder.
-fn state(config: &Config, kind: &dyn Kind) -> Result<(), SetupError> {
-    kind.check_state(config)?;
-    let counts = kind
-        .keyed_guest()
-        .map(|guest| ObjectCounts::open(&config.state_dir, guest));
-    counts.transpose().map(drop).map_err(SetupError::misused)
+/// What can't be read of what a run reads first in the state folder. `needs`: of each kind.
+fn damage(config: &Config, needs: &[Needs<'_>]) -> Vec<Finding> {
+    let open = |kind: &dyn Kind| {
+        kind.check_state(config)?;
+        let counts = kind
+            .keyed_guest()
+            .map(|guest| ObjectCounts::open(&config.state_dir, guest));
+        counts.transpose().map_err(SetupError::misused)
+    };
+    let named = KINDS.iter().zip(needs).filter(|(_, needs)| !needs.guests.is_empty());
+    let errors = named.filter_map(|(kind, _)| open(*kind).err());
+    errors
+        .map(|error| Finding::wrong("state", Mark::Failed, says_next(&error.to_string())))
+        .collect()
 }
 
 /// An error about a file in the state folder, which says what to do after its last `; `.

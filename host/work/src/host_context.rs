@@ -133,8 +133,8 @@ impl HostContext {
         !self.writes
     }
 
-    /// In a plan: which versions decide in place of those that the configuration names, and why, of the guests that were
-    /// loaded since the last time.
+    /// In a plan: which versions decide in place of those that the configuration names, and why, of the guests that
+    /// were loaded since the last time.
     pub fn other_versions(&self) -> Vec<String> {
         std::mem::take(&mut self.other_versions.lock())
     }

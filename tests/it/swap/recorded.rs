@@ -13,8 +13,6 @@ pub(crate) struct Recorded {
     pub(crate) file: PathBuf,
     /// The digest of the guest that made it.
     pub(crate) digest: String,
-    /// The settings that the guest had.
-    pub(crate) settings: Value,
     pub(crate) calls: Vec<Called>,
     /// The number of objects that it asked to create.
     pub(crate) created: usize,
@@ -42,7 +40,6 @@ fn read(file: PathBuf) -> Recorded {
     let mut recorded = Recorded {
         file,
         digest: String::new(),
-        settings: Value::Null,
         calls: Vec::new(),
         created: 0,
     };
@@ -50,7 +47,6 @@ fn read(file: PathBuf) -> Recorded {
         let line: Value = serde_json::from_str(line).unwrap();
         if let Some(header) = line.get("header") {
             header["digest"].as_str().unwrap().clone_into(&mut recorded.digest);
-            recorded.settings.clone_from(&header["settings"]);
         } else if let Some(name) = line.get("call") {
             recorded.calls.push(Called {
                 at_ms: line["at_ms"].as_u64().unwrap(),

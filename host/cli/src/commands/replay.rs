@@ -147,6 +147,28 @@ async fn replay_file(
     let recorded_digest = segment.header.digest.clone();
     let ended = ended(&segment);
     let torn = segment.torn.as_ref().map(ToString::to_string);
+    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment), log).await?;
+    Ok(Ok(Replayed {
+        file: file.display().to_string(),
+        guest: format!("{}@{}", program.guest.name, program.guest.version),
+        recorded_digest,
+        replayed_digest: program.guest.digest.to_string(),
+        torn,
+        own_settings,
+        ended,
+        outcome,
+    }))
+}
+
+/// The outcome of a recording, and whether the guest had its own settings. As at the gate, one that refuses the
+/// recorded settings gets its own: they may change together with the version.
+async fn decide(
+    args: &Args,
+    loader: &Loader,
+    program: &Arc<Program>,
+    (file, segment): (&Path, Segment),
+    log: &Arc<dyn Log>,
+) -> anyhow::Result<(Outcome, bool)> {
     let options = replay::Options {
         compare: match args.guest.is_some() && !args.strict {
             true => replay::Compare::Decisions,
@@ -159,44 +181,33 @@ async fn replay_file(
         if args.afresh {
             segment.header.snapshot = None;
         }
-        replay::replay(&programs.loader.engine, &program, segment, options.clone()).await
+        replay::replay(&loader.engine, program, segment, options.clone()).await
     };
-    let mut own_settings = false;
-    let outcome = match replayed(segment).await {
-        // As the gate does: settings may change together with the version.
+    let failed = |error| match error {
+        ReplayError::Damaged(error) => error.into(),
+        error => anyhow!("{}: {error}", file.display()),
+    };
+    match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
-            let own = own_settings_of(file, &program).ok_or_else(|| {
-                let next = format!(
-                    "{}=CONFIG names the configuration with its own",
-                    trueup_config::CONFIG_ENV
-                );
-                anyhow!("{}: {error}; {next}", file.display())
+            let own = own_settings(file, program);
+            let variable = trueup_config::CONFIG_ENV;
+            let own = own.ok_or_else(|| {
+                anyhow!(
+                    "{}; {variable}=CONFIG names the configuration with its own",
+                    failed(error)
+                )
             })?;
             let mut segment = Segment::read(file)?;
             segment.header.settings = to_raw_value(&own)?;
-            own_settings = true;
-            replayed(segment).await
+            Ok((replayed(segment).await.map_err(failed)?, true))
         }
-        outcome => outcome,
-    };
-    Ok(Ok(Replayed {
-        file: file.display().to_string(),
-        guest: format!("{}@{}", program.guest.name, program.guest.version),
-        recorded_digest,
-        replayed_digest: program.guest.digest.to_string(),
-        torn,
-        own_settings,
-        ended,
-        outcome: outcome.map_err(|error| match error {
-            ReplayError::Damaged(error) => error.into(),
-            error => anyhow!("{}: {error}", file.display()),
-        })?,
-    }))
+        outcome => Ok((outcome.map_err(failed)?, false)),
+    }
 }
 
 /// The settings that the guest of a recording has in the default configuration. `None` if that can't be used, or has no
 /// such guest.
-fn own_settings_of(recording: &Path, program: &Program) -> Option<Value> {
+fn own_settings(recording: &Path, program: &Program) -> Option<Value> {
     let config = super::run::read(&chosen(None), &[]).ok()?;
     let guests = KINDS.iter().flat_map(|kind| kind.needs(&config).guests);
     let is_of_world = |(_, worlds, _): &Named| worlds.iter().any(|world| world.name == program.world.name);

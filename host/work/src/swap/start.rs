@@ -89,23 +89,11 @@ pub(crate) async fn begin(
                 return section.refused(&refused, instances(active), revisions).await;
             }
         },
-        None => {
-            let first = instances(Arc::clone(&fetched.program));
-            section.tested(&first).await?;
-            first
-        }
+        None => section.tested(instances(Arc::clone(&fetched.program))).await?,
     };
     let is_other = with.program.guest.digest != fetched.program.guest.digest;
     let mut begun = section.begun(with, revisions, None).await?;
-    begun.other = is_other.then(|| {
-        let active = active_of(&begun.instances.program, &begun.revisions);
-        let named = &configured.reference;
-        let own = section.note_of_settings(&begun.instances);
-        format!(
-            "guest `{}`: {active} is active{own}, not {named}, which the configuration names",
-            section.name
-        )
-    });
+    begun.other = is_other.then(|| section.other(&begun));
     if write {
         section.write_down(&fetched, &mut begun, configured)?;
     }
@@ -152,6 +140,17 @@ impl GuestSection<'_> {
             },
             None => active,
         }
+    }
+
+    /// Another version is active than the configuration names: a command made it so.
+    fn other(&self, begun: &Begun) -> String {
+        let active = active_of(&begun.instances.program, &begun.revisions);
+        format!(
+            "guest `{}`: {active} is active{}, not {}, which the configuration names",
+            self.name,
+            self.note_of_settings(&begun.instances),
+            self.guest.reference
+        )
     }
 
     /// Text to append if the active version does not run with the configured settings.
@@ -221,9 +220,10 @@ impl GuestSection<'_> {
     }
 
     /// Tests the configured version by itself: there is no active one.
-    async fn tested(&self, fetched: &Instances) -> Result<(), SetupError> {
-        let tested = self_test(fetched, &self.guest.proof, &self.guests.loader).await;
-        tested.map(drop).map_err(|refused| self.misused(&refused.to_string()))
+    async fn tested(&self, fetched: Instances) -> Result<Instances, SetupError> {
+        let tested = self_test(&fetched, &self.guest.proof, &self.guests.loader).await;
+        tested.map_err(|refused| self.misused(&refused.to_string()))?;
+        Ok(fetched)
     }
 
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
