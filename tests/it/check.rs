@@ -62,6 +62,14 @@ impl Planted {
         fs::write(self.site.path(name), text).unwrap();
         self
     }
+
+    /// A file of the state folder that is damaged.
+    fn damaged(self, name: &str) -> Self {
+        let file = self.site.state_dir().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "{").unwrap();
+        self
+    }
 }
 
 /// The quickstart without pod addresses, with an Engine in another process.
@@ -129,6 +137,24 @@ const FAULTS: &[Case] = &[
         check: "settings",
         says: "nowhere",
         next: "correct the file or the variable",
+    },
+    Case {
+        plant: || lbaas().damaged("servers.json"),
+        check: "state",
+        says: "servers.json: ",
+        next: "remove it: the servers of manifests that can't be read now go",
+    },
+    Case {
+        plant: || lbaas().damaged("keys/lbaas/default%2Fweb.json"),
+        check: "state",
+        says: "default%2Fweb.json: EOF",
+        next: "repair it: it says ",
+    },
+    Case {
+        plant: || toy().damaged("held/toy.json"),
+        check: "state",
+        says: "held/toy.json: EOF",
+        next: "remove it, and the counts are taken anew",
     },
     Case {
         plant: || lbaas().edit("load_balancers = [\"lb-1\"]", "load_balancers = [\"lb-9\"]"),

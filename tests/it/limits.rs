@@ -249,7 +249,7 @@ async fn a_guest_that_loops_for_ever_is_stopped_by_its_deadline() {
         ..Limits::default()
     };
     let says = &[
-        "used more than 1500 ms of CPU time, its limit `cpu_ms`",
+        "computed for more than 1500 ms by the wall clock, its limit `cpu_ms`",
         "trouble::loop_for_ever",
     ];
     check(Trouble {
@@ -426,7 +426,8 @@ async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
         let took = begun.elapsed();
         assert!(matches!(error, trueup_instance::OpenError::Start(_)), "{does}: {error}");
         let text = error.to_string();
-        let says = format!("in `lifecycle.{export}`: used more than 300 ms of CPU time, its limit `cpu_ms`");
+        let says =
+            format!("in `lifecycle.{export}`: computed for more than 300 ms by the wall clock, its limit `cpu_ms`");
         assert!(text.contains(&says), "{does}: {text}");
         assert!(took < Duration::from_secs(10), "{does}: {took:?}");
     }

@@ -852,7 +852,7 @@ fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
     site.edit(
         "trueup.toml",
         "read = [\"lb-1\"], write = [\"lb-1\"]",
-        "read = \"*\", write = \"*\"",
+        "read = [\"lb-1\", \"lb-2\"], write = [\"lb-1\", \"lb-2\"]",
     );
     site.run_once().exits(0);
     site.edit(

@@ -122,6 +122,15 @@ pub enum OnFailure {
 }
 
 impl Guest {
+    /// The file of the section.
+    pub fn file(&self) -> &str {
+        let is_line = |line: &str| line.bytes().all(|byte| byte.is_ascii_digit());
+        match self.location.rsplit_once(':') {
+            Some((file, line)) if is_line(line) => file,
+            _ => &self.location,
+        }
+    }
+
     /// Every component that may decide at some point: each is pinned and verified.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         let fall_back = match &self.failure.on_failure {

@@ -83,7 +83,7 @@ impl CallError {
 
 /// The CPU deadline of a call has passed.
 #[derive(Debug, thiserror::Error)]
-#[error("used more than {limit_ms} ms of CPU time, its limit `cpu_ms`")]
+#[error("computed for more than {limit_ms} ms by the wall clock, its limit `cpu_ms`")]
 pub(crate) struct DeadlineExceeded {
     pub(crate) limit_ms: u128,
 }

@@ -22,7 +22,10 @@ use trueup_config::{AdminAt, Config};
 use trueup_registry::{Reference, Registry};
 use trueup_sources::Source;
 use trueup_work::host_context::{HostContext, Unusable};
+use trueup_work::kind::Kind;
 use trueup_work::needs::{Finding, Mark, Named, Needs, NoGrant, Probe, Problem};
+use trueup_work::object_counts::ObjectCounts;
+use trueup_work::setup::SetupError;
 use trueup_work::status::Status;
 use trueup_work::{etcd, nftables};
 use trueup_worlds::{KINDS, worlds};
@@ -42,9 +45,13 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     if is_running && let Some(pid) = running(config).await {
         finding = Finding::ok(finding.check, format!("this configuration's host runs, process {pid}"));
     }
+    let can_be_read = finding.mark != Mark::Failed;
     tell(finding);
     tell(Finding::of("disk", place::disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
+    if can_be_read {
+        damage(config, &needs).into_iter().for_each(&mut tell);
+    }
     let mut clocks = Vec::new();
     if let Some(source) = config.source() {
         let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
@@ -88,6 +95,30 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for (server, clock) in clocks {
         tell(skew(&server, clock, SystemTime::now()));
     }
+}
+
+/// What can't be read of what a run reads first in the state folder. `needs`: of each kind.
+fn damage(config: &Config, needs: &[Needs<'_>]) -> Vec<Finding> {
+    let open = |kind: &dyn Kind| {
+        kind.check_state(config)?;
+        let counts = kind
+            .keyed_guest()
+            .map(|guest| ObjectCounts::open(&config.state_dir, guest));
+        counts.transpose().map_err(SetupError::misused)
+    };
+    let named = KINDS.iter().zip(needs).filter(|(_, needs)| !needs.guests.is_empty());
+    let errors = named.filter_map(|(kind, _)| open(*kind).err());
+    errors
+        .map(|error| Finding::wrong("state", Mark::Failed, says_next(&error.to_string())))
+        .collect()
+}
+
+/// An error about a file in the state folder, which says what to do after its last `; `.
+fn says_next(error: &str) -> Problem {
+    let (text, next) = error
+        .rsplit_once("; ")
+        .unwrap_or((error, "see \"The state folder\" in docs/operators.md"));
+    Problem::new(text, next)
 }
 
 /// The process of the host that runs with the state folder, if it has this configuration file.
@@ -149,7 +180,11 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
             let guest = &version.active.instances().program.guest;
             match &version.problem {
                 Some(problem) => {
-                    let next = format!("trueup guest status --config {}", config.file.display());
+                    let next = format!(
+                        "trueup guest history {} --config {} shows the active version: name that in `use`, or correct the refused one",
+                        named.0,
+                        config.file.display()
+                    );
                     tell(Finding::wrong(check, Mark::Warning, Problem::new(problem, next)));
                 }
                 None => tell(Finding::ok(
@@ -195,11 +230,7 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Pr
             "lock it if the line says so, else sign it with one of `verify.keys` or correct `use` of [guests.{name}]; then: \
              trueup guest verify {file}"
         ),
-        // Its text says what to do.
-        Unusable::Revisions(error) => {
-            let (text, next) = error.rsplit_once("; ").unwrap_or((error, "see docs/versions.md"));
-            return Problem::new(text, next);
-        }
+        Unusable::Revisions(error) => return says_next(error),
         Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
         Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
     };

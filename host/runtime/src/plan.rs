@@ -32,6 +32,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         let Some(mut ready) = kind.set_up(on).await? else {
             continue;
         };
+        plan.notes.extend(host_context.other_versions());
         let of = Planning {
             name: kind.name(),
             all: &all,

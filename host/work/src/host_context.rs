@@ -49,6 +49,8 @@ pub struct HostContext {
     pub host_status: Arc<HostStatus>,
     /// `None` until a guest needs it.
     etcd: Mutex<Option<Arc<dyn etcd::Api>>>,
+    /// In a plan: of each guest that was loaded and has not the version that the configuration names, which it has.
+    other_versions: Mutex<Vec<String>>,
 }
 
 impl HostContext {
@@ -98,6 +100,7 @@ impl HostContext {
                 node: config.world::<ThisNode>().map(|node| node.name.clone()),
             }),
             etcd: Mutex::default(),
+            other_versions: Mutex::default(),
         })
     }
 
@@ -128,6 +131,12 @@ impl HostContext {
     /// Whether nothing may be written: neither to backends nor to the state folder.
     pub fn plans(&self) -> bool {
         !self.writes
+    }
+
+    /// In a plan: which versions decide in place of those that the configuration names, and why, of the guests that
+    /// were loaded since the last time.
+    pub fn other_versions(&self) -> Vec<String> {
+        std::mem::take(&mut self.other_versions.lock())
     }
 
     /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests
@@ -244,6 +253,10 @@ impl HostContext {
             state_dir: &config.state_dir,
         };
         let begun = swap::begin(&section, self.writes, &instances).await?;
+        if self.plans() {
+            let other = begun.problem.iter().chain(&begun.other).cloned();
+            self.other_versions.lock().extend(other);
+        }
         Ok(Version {
             name,
             worlds,

@@ -52,7 +52,8 @@ pub struct Plan {
     /// The keys of kinds that show them in a form of their own, by the name of the member that holds them.
     #[serde(flatten, serialize_with = "json_of")]
     pub own: BTreeMap<&'static str, OwnKeys>,
-    /// Notes about the source that change nothing.
+    /// Notes about the source that change nothing; which versions decide in place of those that the configuration
+    /// names; and what a run would wait for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// What in the source can't be read, or is not used.

@@ -43,7 +43,7 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
     for (guest, says, outcome) in [
         (
             "settings = { does = \"loop\" }\nlimits = { cpu_ms = 300 }",
-            "used more than 300 ms of CPU time",
+            "computed for more than 300 ms by the wall clock",
             "identical as far as recorded",
         ),
         (

@@ -51,13 +51,25 @@ pub(crate) fn silent(site: &Site) -> String {
 
 /// `lbaas@1` with another name for its setting `backoff_initial_ms`, so it refuses those of the quickstart.
 pub(crate) fn of_other_settings(site: &Site) -> String {
+    put(
+        site,
+        "other-settings.wasm",
+        &with_other_settings(renumbered::renumbered("lbaas", "1", "1.2")),
+    )
+}
+
+/// The same of `lbaas@forgetful`.
+pub(crate) fn forgetful_of_other_settings(site: &Site) -> String {
+    put(site, "other-settings.wasm", &with_other_settings(FORGETFUL.clone()))
+}
+
+fn with_other_settings(mut bytes: Vec<u8>) -> Vec<u8> {
     let (old, new) = (b"backoff_initial_ms", b"backoff_initial_us");
-    let mut bytes = renumbered::renumbered("lbaas", "1", "1.2");
     let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
     for at in places {
         bytes[at..at + new.len()].copy_from_slice(new);
     }
-    put(site, "other-settings.wasm", &bytes)
+    bytes
 }
 
 /// `lbaas@1` with another number, in a file of the site.

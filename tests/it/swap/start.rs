@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use serde_json::Value;
+use support::{Site, program, ran};
+
 use super::{Running, active, candidates, error, recorded, revision, revisions, running, running_with};
 
 const SHIPPED: &str = "use = \"builtin:lbaas@1\"";
@@ -84,6 +87,93 @@ fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
         .map(|(.., by)| by)
         .collect::<Vec<_>>();
     assert_eq!(by, ["configuration", "configuration", "swap", "configuration"]);
+}
+
+#[test]
+fn a_refused_version_takes_its_settings_along_and_every_command_says_so() {
+    let running = running();
+    candidates::forgetful_of_other_settings(&running.site);
+    let running = running.restarted(|site| {
+        site.edit("trueup.toml", SHIPPED, "use = \"file:other-settings.wasm\"");
+        site.edit("trueup.toml", "{ backoff_initial_ms", "{ backoff_initial_us");
+    });
+    let site = &running.site;
+    let warned = running.host.stderr();
+    let warned = warned
+        .lines()
+        .find(|line| line.contains(" is refused at gate: "))
+        .unwrap();
+    let stays = "; revision 1 (`lbaas@1`) stays active with its own settings, not those of the configuration";
+    let decided = "; decided with its own settings, since it refuses the recorded ones; ";
+    assert!(warned.contains(decided) && warned.ends_with(stays), "{warned}");
+
+    // The command that it names.
+    let shown = warned.split_once("; see `").unwrap().1.split_once('`').unwrap().0;
+    let words: Vec<&str> = shown.split(' ').collect();
+    let [config, "trueup", args @ ..] = &words[..] else {
+        panic!("{shown}")
+    };
+    let (variable, config) = config.split_once('=').unwrap();
+    let replayed = ran(program().args(args).env(variable, config)).exits(3);
+    let note = "note: `lbaas@forgetful` refuses the settings of 1 recording, and decided with its own";
+    assert!(replayed.stderr.contains(note), "{replayed}");
+    let replayed = ran(program().args(args).env_remove(variable).current_dir("/")).exits(2);
+    let next = "; TRUEUP_CONFIG=CONFIG names the configuration with its own";
+    assert!(replayed.stderr.contains(next), "{replayed}");
+
+    let noted = |site: &Site| {
+        let planned = ran(&mut site.command("plan", &["--output", "json"])).exits(0).json();
+        planned["notes"][0].as_str().unwrap().to_owned()
+    };
+    assert!(noted(site).ends_with(stays), "{}", noted(site));
+    let planned = site.plan().exits(0);
+    let warning = "warning: guest `lbaas`: file:";
+    assert!(
+        planned.stderr.contains(warning) && planned.stderr.contains(stays),
+        "{planned}"
+    );
+    let checked = ran(&mut site.command("check", &["--output", "json"]));
+    let next = "trueup guest history lbaas --config ";
+    let wanted = ("guest lbaas", " is refused at gate: ", next);
+    assert!(
+        crate::check::names(&crate::check::findings(&checked), "warning", wanted),
+        "{checked}"
+    );
+
+    // After a command, a start goes on with these settings too, until they are edited.
+    site.guest(&["swap", "lbaas", "lbaas@2", "--gate", "report"]).exits(0);
+    let running = running.restarted(|_| {});
+    assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
+    let recorded = recorded::all(&running.site).into_iter();
+    let by_2 = recorded.filter(|segment| segment.digest == digest("2"));
+    let begun: Vec<String> = by_2.map(|segment| fs::read_to_string(segment.file).unwrap()).collect();
+    let before = r#""settings":{"backoff_initial_ms":20}"#;
+    assert!(!begun.is_empty() && begun.iter().all(|text| text.contains(before)));
+    let note = noted(&running.site);
+    let says = "guest `lbaas`: revision 2 (`lbaas@2`) is active with its own settings, not those of the configuration, not file:";
+    assert!(note.starts_with(says), "{note}");
+}
+
+#[test]
+fn where_its_settings_are_not_known_the_old_version_gets_the_new_ones() {
+    let running = running();
+    candidates::forgetful(&running.site);
+    let running = running.restarted(|site| {
+        // As an older host left it.
+        let file = site.state_dir().join("guests/lbaas.json");
+        let mut list: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        for (object, key) in [("", "settings"), ("/configured", "settings"), ("", "checksum")] {
+            let object = list.pointer_mut(object).unwrap().as_object_mut().unwrap();
+            object.remove(key).unwrap();
+        }
+        fs::write(&file, list.to_string()).unwrap();
+        site.edit("trueup.toml", SHIPPED, "use = \"file:forgetful.wasm\"");
+        site.edit("trueup.toml", "{ backoff_initial_ms = 20", "{ backoff_initial_ms = 30");
+    });
+    let said = running.host.stderr();
+    let stays = "; revision 1 (`lbaas@1`) stays active with the settings of the configuration: the state folder does not say \
+                 with which it ran before\n";
+    assert!(said.contains(stays), "{said}");
 }
 
 #[test]

@@ -6,15 +6,20 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
 use trueup_base::progress;
 use trueup_base::text::counted;
 use trueup_capabilities::log::Log;
-use trueup_instance::Program;
 use trueup_instance::replay::{self, ReplayError};
+use trueup_instance::{Program, StartError};
 use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
 use trueup_registry::{Reference, Store};
 use trueup_work::load::Loader;
+use trueup_work::needs::Named;
+use trueup_worlds::KINDS;
 
+use super::config::chosen;
 use super::recordings::Recordings;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
@@ -22,7 +27,8 @@ use crate::output::{self, Output};
 /// Decides recordings again: gives the guest the recorded answers, and compares what it does.
 ///
 /// The recorded guest must ask the same questions in the same order. Another one (`--guest`) must return the same and
-/// make the same writes, in order for each object, as at the gate of a swap.
+/// make the same writes, in order for each object, as at the gate of a swap. Where it refuses the recorded settings, it
+/// decides with those of the configuration that `TRUEUP_CONFIG` names, or that is in the current folder.
 ///
 /// Exits 0 if all are identical (as far as recorded), 3 if one is not.
 #[derive(Debug, clap::Args)]
@@ -52,6 +58,9 @@ struct Replayed {
     recorded_digest: String,
     replayed_digest: String,
     torn: Option<String>,
+    /// Another guest refused the recorded settings, and decided with its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    own_settings: bool,
     /// Only the text has it: the outcome of another guest may differ.
     #[serde(skip)]
     ended: Option<String>,
@@ -123,7 +132,7 @@ async fn replay_file(
     log: &Arc<dyn Log>,
 ) -> anyhow::Result<Result<Replayed, String>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
-    let mut segment = Segment::read(file)?;
+    let segment = Segment::read(file)?;
     let program = programs.of(file, &segment)?;
     if segment.header.world != program.world.name {
         let (guest, world) = (&program.guest, program.world.name);
@@ -135,12 +144,31 @@ async fn replay_file(
             guest.version
         )));
     }
-    if args.afresh {
-        segment.header.snapshot = None;
-    }
     let recorded_digest = segment.header.digest.clone();
     let ended = ended(&segment);
     let torn = segment.torn.as_ref().map(ToString::to_string);
+    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment), log).await?;
+    Ok(Ok(Replayed {
+        file: file.display().to_string(),
+        guest: format!("{}@{}", program.guest.name, program.guest.version),
+        recorded_digest,
+        replayed_digest: program.guest.digest.to_string(),
+        torn,
+        own_settings,
+        ended,
+        outcome,
+    }))
+}
+
+/// The outcome of a recording, and whether the guest had its own settings. As at the gate, one that refuses the
+/// recorded settings gets its own: they may change together with the version.
+async fn decide(
+    args: &Args,
+    loader: &Loader,
+    program: &Arc<Program>,
+    (file, segment): (&Path, Segment),
+    log: &Arc<dyn Log>,
+) -> anyhow::Result<(Outcome, bool)> {
     let options = replay::Options {
         compare: match args.guest.is_some() && !args.strict {
             true => replay::Compare::Decisions,
@@ -149,20 +177,47 @@ async fn replay_file(
         log: Some(Arc::clone(log)),
         ..replay::Options::default()
     };
-    let engine = &programs.loader.engine;
-    let outcome = replay::replay(engine, &program, segment, options).await;
-    Ok(Ok(Replayed {
-        file: file.display().to_string(),
-        guest: format!("{}@{}", program.guest.name, program.guest.version),
-        recorded_digest,
-        replayed_digest: program.guest.digest.to_string(),
-        torn,
-        ended,
-        outcome: outcome.map_err(|error| match error {
-            ReplayError::Damaged(error) => error.into(),
-            error => anyhow!("{}: {error}", file.display()),
-        })?,
-    }))
+    let replayed = async |mut segment: Segment| {
+        if args.afresh {
+            segment.header.snapshot = None;
+        }
+        replay::replay(&loader.engine, program, segment, options.clone()).await
+    };
+    let failed = |error| match error {
+        ReplayError::Damaged(error) => error.into(),
+        error => anyhow!("{}: {error}", file.display()),
+    };
+    match replayed(segment).await {
+        Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
+            let own = own_settings(file, program);
+            let variable = trueup_config::CONFIG_ENV;
+            let own = own.ok_or_else(|| {
+                anyhow!(
+                    "{}; {variable}=CONFIG names the configuration with its own",
+                    failed(error)
+                )
+            })?;
+            let mut segment = Segment::read(file)?;
+            segment.header.settings = to_raw_value(&own)?;
+            Ok((replayed(segment).await.map_err(failed)?, true))
+        }
+        outcome => Ok((outcome.map_err(failed)?, false)),
+    }
+}
+
+/// The settings that the guest of a recording has in the default configuration. `None` if that can't be used, or has no
+/// such guest.
+fn own_settings(recording: &Path, program: &Program) -> Option<Value> {
+    let config = super::run::read(&chosen(None), &[]).ok()?;
+    let guests = KINDS.iter().flat_map(|kind| kind.needs(&config).guests);
+    let is_of_world = |(_, worlds, _): &Named| worlds.iter().any(|world| world.name == program.world.name);
+    let mut guests: Vec<Named> = guests.filter(is_of_world).collect();
+    if guests.len() > 1 {
+        // STATE/journals/GUEST/KEY/N.jsonl
+        let name = recording.ancestors().nth(2)?.file_name()?;
+        guests.retain(|(guest, ..)| *guest == name);
+    }
+    guests.pop().map(|(.., guest)| guest.settings)
 }
 
 /// How the last call of a recording ended, if it gave no result.
@@ -254,8 +309,16 @@ fn show(replayed: &Replayed) -> anyhow::Result<()> {
     output::bytes(output::changes(&[line]).as_bytes())
 }
 
-/// A line for each guest that recorded what another one decided again.
+/// A line for each guest that recorded what another one decided again, and one if it did so with other settings.
 fn notes(all: &[Replayed]) {
+    let of_own: Vec<&Replayed> = all.iter().filter(|it| it.own_settings).collect();
+    if let Some(first) = of_own.first() {
+        let recordings = counted(of_own.len() as u64, "recording", "recordings");
+        output::talk(&format!(
+            "note: `{}` refuses the settings of {recordings}, and decided with its own",
+            first.guest
+        ));
+    }
     let mut recorded: BTreeMap<&str, Vec<&Replayed>> = BTreeMap::new();
     for replayed in all.iter().filter(|it| it.recorded_digest != it.replayed_digest) {
         recorded.entry(&replayed.recorded_digest).or_default().push(replayed);

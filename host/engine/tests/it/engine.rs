@@ -335,7 +335,7 @@ async fn each_call_has_its_own_cpu_time_and_one_that_was_dropped_is_the_last() {
         matches!(stopped, CallError::Deadline(_)) && !instance.is_usable(),
         "{stopped}"
     );
-    let expected = "guest `test@1` in `answer`: used more than 100 ms of CPU time, its limit `cpu_ms` (at spin_for_ever <- answer)";
+    let expected = "guest `test@1` in `answer`: computed for more than 100 ms by the wall clock, its limit `cpu_ms` (at spin_for_ever <- answer)";
     assert_eq!(stopped.to_string(), expected);
 
     let mut instance = start(&engine, &guest, Limits::default(), CPU_MAX).await.unwrap();

@@ -87,7 +87,28 @@ async fn a_candidate_that_refuses_the_recorded_settings_replays_with_its_own() {
         ..Gate::default()
     };
     let verdict = prove(&active, &LBAAS_1, &gate).await;
-    assert_eq!(verdict.to_string(), "identical: 6 calls in 2 recordings");
+    assert_eq!(
+        verdict.to_string(),
+        "identical: 6 calls in 2 recordings; decided with its own settings, since it refuses the recorded ones"
+    );
+    let verdict = prove(&active, &FORGETFUL, &gate).await;
+    let shown = verdict.shown_by("file:forgetful.wasm", false, "a/trueup.toml");
+    assert!(
+        shown.starts_with("; see `TRUEUP_CONFIG=a/trueup.toml trueup replay --guest forgetful.wasm "),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_replay_the_newest_recording_of_each_key_counts() {
+    let mut active = two_services().await;
+    active.instances.settings = json!({"backoff_initial_ms": 100});
+    // Other settings begin another recording.
+    drop(active.open("default/a").await);
+    let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/a");
+    assert_eq!(segment_files(&folder).unwrap().len(), 2);
+    let off = prove(&active, &FORGETFUL, &mode(Mode::Off)).await;
+    assert_eq!(off.recordings, 2, "{off}");
 }
 
 #[tokio::test]
@@ -119,7 +140,7 @@ async fn clock_and_chance_are_no_difference_unless_everything_is_compared() {
     assert!(verdict.passed && verdict.identical == 2, "{verdict}");
     let verdict = prove(&active, &COUNTING_2, &mode(Mode::Strict)).await;
     assert!(!verdict.passed && verdict.differ == 1, "{verdict}");
-    let shown = verdict.shown_by("builtin:misbehaving@2", false);
+    let shown = verdict.shown_by("builtin:misbehaving@2", false, "trueup.toml");
     assert!(
         shown.starts_with("; see `trueup replay --guest misbehaving@2 --strict "),
         "{shown}"

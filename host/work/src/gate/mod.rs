@@ -12,6 +12,7 @@ mod newest;
 mod rules;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +33,8 @@ use self::newest::{Found, Newest};
 /// operator who waits for a swap looks at the screen for about this long.
 pub const WALL_MAX: Duration = Duration::from_secs(120);
 
-/// The number of snapshots to restore if nothing is replayed: enough to see whether the candidate reads what the
-/// active version writes.
+/// The number of snapshots to restore if nothing is replayed, the newest of each key: enough to see whether the
+/// candidate reads what the active version writes.
 pub const SNAPSHOTS: u64 = 16;
 
 /// The maximum number of files opened, however few calls they hold. After a swap, many may be of an earlier version.
@@ -96,7 +97,7 @@ pub async fn prove(
         candidate: Arc::clone(candidate),
         active: active.to_owned(),
         gate: gate.clone(),
-        with_own_settings: false,
+        started: BTreeSet::new(),
         verdict: begun.clone(),
     };
     let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
@@ -123,8 +124,8 @@ struct Proof {
     candidate: Arc<Program>,
     active: String,
     gate: Gate,
-    /// Whether the candidate has refused recorded settings.
-    with_own_settings: bool,
+    /// If nothing is replayed: the keys whose snapshot was restored.
+    started: BTreeSet<String>,
     verdict: Verdict,
 }
 
@@ -147,6 +148,9 @@ impl Proof {
         let mut opened = 0;
         while !self.is_enough() && opened < FILES_OPENED_MAX {
             let Some(found) = newest.next() else { return };
+            if self.started.contains(&found.key) {
+                continue;
+            }
             opened += 1;
             match found.read_if_by(&self.active) {
                 Ok(Some(segment)) => self.one(&found, segment).await,
@@ -182,6 +186,7 @@ impl Proof {
 
     async fn one(&mut self, found: &Found, mut segment: Segment) {
         if self.gate.mode == Mode::Off {
+            self.started.insert(found.key.clone());
             segment = match without_calls(segment) {
                 Ok(segment) => segment,
                 Err(error) => return self.verdict.pass_over(error.to_string()),
@@ -190,7 +195,7 @@ impl Proof {
         if self.gate.afresh {
             segment.header.snapshot = None;
         }
-        if let (true, Some(settings)) = (self.with_own_settings, &self.gate.settings) {
+        if let (true, Some(settings)) = (self.verdict.own_settings, &self.gate.settings) {
             match to_raw_value(settings) {
                 Ok(settings) => segment.header.settings = settings,
                 Err(error) => return self.verdict.give_up(format!("its settings are no JSON: {error}")),
@@ -207,9 +212,9 @@ impl Proof {
             Ok(outcome) => self.compare(found, &calls, &outcome),
             Err(ReplayError::Damaged(error)) => self.verdict.pass_over(error.to_string()),
             Err(ReplayError::Start(StartError::Settings { .. }))
-                if self.gate.settings.is_some() && !self.with_own_settings =>
+                if self.gate.settings.is_some() && !self.verdict.own_settings =>
             {
-                self.with_own_settings = true;
+                self.verdict.own_settings = true;
                 // If the file is gone meanwhile, there is nothing to compare.
                 if let Ok(Some(segment)) = found.read_if_by(&self.active) {
                     Box::pin(self.one(found, segment)).await;

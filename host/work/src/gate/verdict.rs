@@ -48,6 +48,9 @@ pub struct Verdict {
     /// Recordings of other versions, which were not replayed.
     #[serde(default)]
     pub by_others: u64,
+    /// The candidate refused recorded settings, and decided with its own from then on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_settings: bool,
     /// Requests and results of identical recordings that differ only in accepted fields.
     pub accepted: u64,
     /// The newest recording's first difference.
@@ -148,8 +151,8 @@ impl Verdict {
     }
 
     /// The command that shows the first difference again, for a candidate with this reference in the configuration or
-    /// command. Empty if there is none.
-    pub fn shown_by(&self, reference: &str, afresh: bool) -> String {
+    /// command. Empty if there is none. `config`: the file with its settings.
+    pub fn shown_by(&self, reference: &str, afresh: bool, config: &str) -> String {
         let guest = reference
             .strip_prefix("builtin:")
             .or_else(|| reference.strip_prefix("file:"));
@@ -158,8 +161,12 @@ impl Verdict {
         };
         let strict = if self.mode == Mode::Strict { " --strict" } else { "" };
         let afresh = if afresh { " --afresh" } else { "" };
+        let config = match self.own_settings {
+            true => format!("{}={config} ", trueup_config::CONFIG_ENV),
+            false => String::new(),
+        };
         format!(
-            "; see `trueup replay --guest {guest}{strict}{afresh} {}`",
+            "; see `{config}trueup replay --guest {guest}{strict}{afresh} {}`",
             first.file.display()
         )
     }
@@ -217,6 +224,9 @@ impl fmt::Display for Verdict {
                 "; {reads} differ{}, the first: {first}",
                 if differ == 1 { "s" } else { "" }
             )?;
+        }
+        if self.own_settings {
+            f.write_str("; decided with its own settings, since it refuses the recorded ones")?;
         }
         if self.accepted > 0 {
             let accepted = counted(self.accepted, "accepted difference", "accepted differences");

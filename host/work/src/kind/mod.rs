@@ -66,6 +66,15 @@ pub trait Kind: Sync {
     /// configuration does not name it.
     fn needs<'a>(&self, config: &'a Config) -> Needs<'a>;
 
+    /// Opens what it keeps in the state folder, as a run and a plan do when they begin, and changes nothing. Called if
+    /// the configuration names it.
+    ///
+    /// # Errors
+    /// Why a run can't begin: one line, after the last `; ` of which is what to do.
+    fn check_state(&self, _config: &Config) -> Result<(), SetupError> {
+        Ok(())
+    }
+
     /// The files of a first configuration of it, with `trueup.toml` first: names, and what they hold. Empty if it has
     /// none.
     fn example(&self) -> &'static [(&'static str, &'static str)] {

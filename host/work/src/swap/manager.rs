@@ -303,6 +303,7 @@ impl Manager {
             active: &with,
             proof: &activation.proof,
             reference: &activation.reference,
+            config: managed.config.file(),
             patience: FIRST_CALLS_MAX,
             loader: &self.guests.loader,
         };

@@ -111,6 +111,8 @@ pub(crate) struct Against<'a> {
     pub(crate) proof: &'a Proof,
     /// The candidate's reference.
     pub(crate) reference: &'a str,
+    /// The file with the candidate's settings.
+    pub(crate) config: &'a str,
     /// How long the active version may take to decide something, if it has not decided anything yet.
     pub(crate) patience: Duration,
     /// For the scenarios of the self-test.
@@ -153,7 +155,7 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
     };
     if !verdict.passed {
         let helps = verdict.what_helps(&active.state_dir, active.name);
-        let shown = verdict.shown_by(against.reference, proof.afresh);
+        let shown = verdict.shown_by(against.reference, proof.afresh, against.config);
         return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
     }
     let report = Report {

@@ -120,6 +120,16 @@ pub struct Configured {
     pub reference: String,
     /// The digest of the guest that it named.
     pub digest: String,
+    /// Its settings. Absent in a file of an older host: they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Value>,
+}
+
+impl Configured {
+    /// Whether both name the same guest, with whatever settings.
+    pub(super) fn is_same_guest(&self, other: &Self) -> bool {
+        (&self.reference, &self.digest) == (&other.reference, &other.digest)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +140,9 @@ struct Document {
     /// What the configuration names and was refused. Tried again at each start until another version is made active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<Configured>,
+    /// The settings with which the active version last ran. Absent in a file of an older host: they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settings: Option<Value>,
     /// The revisions, ascending.
     revisions: Vec<Revision>,
 }
@@ -241,6 +254,11 @@ impl Revisions {
         self.document.configured.as_ref()
     }
 
+    /// The settings with which the active version last ran. `None` if that is not known.
+    pub(super) fn settings(&self) -> Option<&Value> {
+        self.document.settings.as_ref()
+    }
+
     /// The revision with this number, if it is remembered.
     pub fn numbered(&self, revision: u64) -> Option<&Revision> {
         self.document.revisions.iter().find(|known| known.revision == revision)
@@ -293,20 +311,21 @@ impl Revisions {
         Ok(number)
     }
 
-    /// Notes what the configuration names.
+    /// Notes what the configuration names, and the settings with which the active version now runs.
     ///
     /// # Errors
     /// If it can't be written. Then nothing changed.
-    pub fn configure(&mut self, configured: Configured) -> io::Result<()> {
-        if self.document.configured.as_ref() == Some(&configured) && self.document.refused.is_none() {
-            // The list of an older host has no anchor.
-            return self.drop_anchor();
-        }
+    pub fn configure(&mut self, configured: Configured, settings: &Value) -> io::Result<()> {
         let document = Document {
             configured: Some(configured),
             refused: None,
+            settings: Some(settings.clone()),
             ..self.document.clone()
         };
+        if document == self.document {
+            // The list of an older host has no anchor.
+            return self.drop_anchor();
+        }
         self.replace(document)
     }
 
@@ -348,6 +367,8 @@ impl Revisions {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn revision(version: &str) -> Revision {
@@ -372,8 +393,10 @@ mod tests {
         let configured = |version: &str| Configured {
             reference: "file:x.wasm".to_owned(),
             digest: format!("sha256:{version}"),
+            settings: None,
         };
-        revisions.configure(configured("1")).unwrap();
+        let settings = json!({"max_servers": 3});
+        revisions.configure(configured("1"), &settings).unwrap();
         revisions.refuse(configured("2")).unwrap();
         assert_eq!(
             revisions.configured(),
@@ -387,6 +410,7 @@ mod tests {
             Some(&configured("2")),
             "the operator has decided since"
         );
+        assert_eq!(again.settings(), Some(&settings), "a refused version changes none");
     }
 
     #[test]
@@ -400,8 +424,9 @@ mod tests {
         let configured = Configured {
             reference: "builtin:lbaas@1".to_owned(),
             digest: "sha256:1".to_owned(),
+            settings: None,
         };
-        revisions.configure(configured.clone()).unwrap();
+        revisions.configure(configured.clone(), &json!({})).unwrap();
 
         let again = Revisions::load(dir.path(), "lbaas").unwrap();
         assert_eq!(again.all(), revisions.all());
@@ -511,12 +536,13 @@ mod tests {
         let configured = Configured {
             reference: "builtin:lbaas@1".to_owned(),
             digest: "sha256:1".to_owned(),
+            settings: None,
         };
         revisions.push(revision("1")).unwrap();
-        revisions.configure(configured.clone()).unwrap();
+        revisions.configure(configured.clone(), &json!({})).unwrap();
         std::fs::remove_file(file.with_extension("anchor")).unwrap();
         let mut again = Revisions::load(dir.path(), "lbaas").unwrap();
-        again.configure(configured).unwrap();
+        again.configure(configured, &json!({})).unwrap();
         std::fs::remove_file(&file).unwrap();
         Revisions::load(dir.path(), "lbaas").unwrap_err();
     }

@@ -20,6 +20,8 @@ pub(crate) struct Begun {
     pub(crate) revisions: Revisions,
     /// Why the version that the configuration names did not become active.
     pub(crate) problem: Option<String>,
+    /// Which version is active in place of the one that the configuration names, if a command made it so.
+    pub(crate) other: Option<String>,
 }
 
 /// A guest of the configuration, for a start.
@@ -62,18 +64,23 @@ pub(crate) async fn begin(
         Ok(fetched) => fetched,
         Err(error) => {
             let (active, problem) = section.without(error, active, &revisions)?;
-            return section.begun(instances(active), revisions, Some(problem)).await;
+            let active = section.goes_on(instances(active), &revisions);
+            return section.begun(active, revisions, Some(problem)).await;
         }
     };
     let configured = Configured {
         reference: section.guest.reference.to_string(),
         digest: fetched.program.guest.digest.to_string(),
+        settings: Some(section.guest.settings.clone()),
     };
-    let is_edited = revisions.configured() != Some(&configured);
-    let program = match active {
-        Some(active) if !is_edited || active.guest.digest == fetched.program.guest.digest => active,
+    let before = revisions.configured();
+    let is_edited = !before.is_some_and(|before| before.is_same_guest(&configured));
+    let with = match active {
+        Some(active) if !is_edited || active.guest.digest == fetched.program.guest.digest => {
+            section.goes_on(instances(active), &revisions)
+        }
         Some(active) => match section.proven(&fetched.program, &instances(Arc::clone(&active))).await {
-            Ok(()) => Arc::clone(&fetched.program),
+            Ok(()) => instances(Arc::clone(&fetched.program)),
             Err(refused) => {
                 if write {
                     let noted = revisions.refuse(configured);
@@ -82,12 +89,11 @@ pub(crate) async fn begin(
                 return section.refused(&refused, instances(active), revisions).await;
             }
         },
-        None => {
-            section.tested(&instances(Arc::clone(&fetched.program))).await?;
-            Arc::clone(&fetched.program)
-        }
+        None => section.tested(instances(Arc::clone(&fetched.program))).await?,
     };
-    let mut begun = section.begun(instances(program), revisions, None).await?;
+    let is_other = with.program.guest.digest != fetched.program.guest.digest;
+    let mut begun = section.begun(with, revisions, None).await?;
+    begun.other = is_other.then(|| section.other(&begun));
     if write {
         section.write_down(&fetched, &mut begun, configured)?;
     }
@@ -117,13 +123,64 @@ impl GuestSection<'_> {
             instances,
             revisions,
             problem,
+            other: None,
         })
     }
 
-    /// The configured version is refused. The active version goes on, unless it refuses settings that came with the
-    /// refused one.
-    async fn refused(&self, refused: &Refused, active: Instances, revisions: Revisions) -> Result<Begun, SetupError> {
-        let problem = self.stays(&refused.to_string(), &active.program, &revisions);
+    /// The active version goes on: with the configured settings, or, if neither `use` nor `settings` was edited since,
+    /// with those with which it last ran. These differ after a command that followed a refused edit.
+    fn goes_on(&self, active: Instances, revisions: &Revisions) -> Instances {
+        let reference = self.guest.reference.to_string();
+        let before = revisions.configured().filter(|before| before.reference == reference);
+        let is_unedited = before.is_some_and(|before| before.settings.as_ref() == Some(&self.guest.settings));
+        match revisions.settings().filter(|_| is_unedited) {
+            Some(own) => Instances {
+                settings: own.clone(),
+                ..active
+            },
+            None => active,
+        }
+    }
+
+    /// Another version is active than the configuration names: a command made it so.
+    fn other(&self, begun: &Begun) -> String {
+        let active = active_of(&begun.instances.program, &begun.revisions);
+        format!(
+            "guest `{}`: {active} is active{}, not {}, which the configuration names",
+            self.name,
+            self.note_of_settings(&begun.instances),
+            self.guest.reference
+        )
+    }
+
+    /// Text to append if the active version does not run with the configured settings.
+    fn note_of_settings(&self, active: &Instances) -> &'static str {
+        match active.settings == self.guest.settings {
+            true => "",
+            false => " with its own settings, not those of the configuration",
+        }
+    }
+
+    /// The configured version is refused, and with it the settings that came with it. The active version goes on with
+    /// those with which it last ran. If these are not known, it goes on with the configured ones, unless it refuses
+    /// them.
+    async fn refused(
+        &self,
+        refused: &Refused,
+        mut active: Instances,
+        revisions: Revisions,
+    ) -> Result<Begun, SetupError> {
+        let mut problem = self.stays(&refused.to_string(), &active.program, &revisions);
+        match revisions.settings() {
+            Some(own) => {
+                active.settings = own.clone();
+                problem += self.note_of_settings(&active);
+            }
+            None => {
+                problem +=
+                    " with the settings of the configuration: the state folder does not say with which it ran before";
+            }
+        }
         let begun = self.begun(active, revisions, Some(problem)).await;
         begun.map_err(|error| {
             self.misused(&format!(
@@ -144,6 +201,7 @@ impl GuestSection<'_> {
             active,
             proof: &self.guest.proof,
             reference: &reference,
+            config: self.guest.file(),
             patience: Duration::ZERO,
             loader: &self.guests.loader,
         };
@@ -162,9 +220,10 @@ impl GuestSection<'_> {
     }
 
     /// Tests the configured version by itself: there is no active one.
-    async fn tested(&self, fetched: &Instances) -> Result<(), SetupError> {
-        let tested = self_test(fetched, &self.guest.proof, &self.guests.loader).await;
-        tested.map(drop).map_err(|refused| self.misused(&refused.to_string()))
+    async fn tested(&self, fetched: Instances) -> Result<Instances, SetupError> {
+        let tested = self_test(&fetched, &self.guest.proof, &self.guests.loader).await;
+        tested.map_err(|refused| self.misused(&refused.to_string()))?;
+        Ok(fetched)
     }
 
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
@@ -190,10 +249,11 @@ impl GuestSection<'_> {
     }
 
     fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
-        let number = revisions.active().map_or(0, |active| active.revision);
         format!(
-            "guest `{}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
-            self.name, self.guest.reference, active.guest.name, active.guest.version
+            "guest `{}`: {} is {refused}; {} stays active",
+            self.name,
+            self.guest.reference,
+            active_of(active, revisions)
         )
     }
 
@@ -284,8 +344,15 @@ impl GuestSection<'_> {
             };
             revisions.push(revision).map_err(failed)?;
         }
-        revisions.configure(configured).map_err(failed)
+        let settings = &begun.instances.settings;
+        revisions.configure(configured, settings).map_err(failed)
     }
+}
+
+/// The active version, with its number.
+fn active_of(active: &Program, revisions: &Revisions) -> String {
+    let number = revisions.active().map_or(0, |active| active.revision);
+    format!("revision {number} (`{}@{}`)", active.guest.name, active.guest.version)
 }
 
 /// Why the configured guest is not available.

@@ -18,6 +18,7 @@ mod requests;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,6 +173,21 @@ impl Begin {
     }
 }
 
+/// Which interfaces the guest released, and at least what it got. In a plan, changes stay in memory.
+///
+/// # Errors
+/// If one of them can't be read.
+pub(super) fn open_state(
+    settings: &Settings,
+    state_dir: &Path,
+    plans: bool,
+) -> Result<(Released, Remembered), SetupError> {
+    let released = Released::load(&settings.released_file, plans).map_err(SetupError::Misused)?;
+    let remembered = Remembered::path(state_dir, &settings.instance);
+    let remembered = Remembered::load(remembered, plans, released.ids()).map_err(SetupError::Misused)?;
+    Ok((released, remembered))
+}
+
 impl Actor {
     /// An instance that is not begun. Must be called inside a runtime.
     ///
@@ -192,9 +208,7 @@ impl Actor {
         } = managed;
         let version = active.instances();
         let plans = active.plan.is_some();
-        let released = Released::load(&settings.released_file, plans).map_err(SetupError::Misused)?;
-        let remembered = Remembered::path(&version.state_dir, &settings.instance);
-        let remembered = Remembered::load(remembered, plans, released.ids()).map_err(SetupError::Misused)?;
+        let (released, remembered) = open_state(&settings, &version.state_dir, plans)?;
         let spool = settings.spool_dir.as_deref().map(|dir| Spool::new(dir, plans));
         let holders = Holders::new(&version.state_dir, &settings.instance, plans);
         let answers = Answers::new(backends.checkpoint.clone());

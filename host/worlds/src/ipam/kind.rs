@@ -15,8 +15,8 @@ use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 use trueup_work::status::HostStatus;
 
-use super::messages;
 use super::setup::Addresses;
+use super::{actor, messages};
 use crate::ipam::guest;
 
 /// Addresses for pods.
@@ -81,6 +81,13 @@ impl Kind for OfPods {
             unusable: listed(&ipam.enis).err(),
             ..super::setup::needs(ipam)
         }
+    }
+
+    fn check_state(&self, config: &Config) -> Result<(), SetupError> {
+        let Some(ipam) = config.world::<Ipam>() else {
+            return Ok(());
+        };
+        actor::open_state(&ipam.adapter, &config.state_dir, true).map(drop)
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {

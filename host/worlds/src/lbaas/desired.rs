@@ -49,16 +49,19 @@ impl DesiredState {
     /// remembers nothing for the next process.
     ///
     /// # Errors
-    /// If they can't be read. The error names the file.
+    /// If they can't be read. The error names the file, and what to do.
     pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
-        let remembered = files::read_json(&file)?.unwrap_or_default();
+        let remembered = files::read_json(&file).map_err(|error| {
+            let next = "remove it: the servers of manifests that can't be read now go";
+            io::Error::other(format!("{error}; {next}"))
+        })?;
         Ok(Self {
             settings,
             file,
             objects: Objects::default(),
             servers: Servers::default(),
-            remembered,
+            remembered: remembered.unwrap_or_default(),
             was_complete: false,
             completeness: Completeness::of(source),
             owners: Claims::default(),

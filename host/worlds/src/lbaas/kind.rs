@@ -47,6 +47,11 @@ impl Kind for OfServices {
         config.world().map(super::needs::needs).unwrap_or_default()
     }
 
+    fn check_state(&self, config: &Config) -> Result<(), SetupError> {
+        let Some(lbaas) = config.world() else { return Ok(()) };
+        super::open_state(lbaas, &config.state_dir, true).map(drop)
+    }
+
     fn example(&self) -> &'static [(&'static str, &'static str)] {
         super::needs::EXAMPLE
     }

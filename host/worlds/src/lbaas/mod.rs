@@ -17,12 +17,14 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::json;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
+use trueup_config::Lbaas;
 use trueup_sources::Batch;
 use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::keyed::turn::{CutCalls, Turn};
@@ -38,6 +40,16 @@ use self::publish::Publisher;
 use self::setup::Setup;
 use self::turn::{ServiceTurn, Shared};
 
+/// What Services keep in the state folder. In a plan, changes stay in memory.
+///
+/// # Errors
+/// If it can't be read.
+fn open_state(lbaas: &Lbaas, state_dir: &Path, plans: bool) -> Result<(KnownKeys, DesiredState), SetupError> {
+    let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
+    let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
+    Ok((known, desired.map_err(SetupError::misused)?))
+}
+
 /// What the loop needs to know of Services.
 pub(crate) struct Services<'a> {
     setup: &'a Setup<'a>,
@@ -50,22 +62,17 @@ impl<'a> Services<'a> {
     /// # Errors
     /// If the state folder can't be read.
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
-        let (lbaas, state_dir, plans) = (
-            setup.lbaas,
-            &setup.keyed.config.state_dir,
-            setup.keyed.host_context.plans(),
-        );
-        let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
-        let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
+        let plans = setup.keyed.host_context.plans();
+        let (known, desired) = open_state(setup.lbaas, &setup.keyed.config.state_dir, plans)?;
         let shared = Shared {
             known: Mutex::new(known),
-            settings: lbaas.adapter.clone(),
+            settings: setup.lbaas.adapter.clone(),
             publisher,
         };
         Ok(Self {
             setup,
             shared: Arc::new(shared),
-            desired: desired.map_err(SetupError::misused)?,
+            desired,
             quarantine,
         })
     }

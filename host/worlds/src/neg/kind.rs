@@ -40,6 +40,10 @@ impl Kind for OfNegs {
         config.world().map(super::needs::needs).unwrap_or_default()
     }
 
+    fn check_state(&self, config: &Config) -> Result<(), SetupError> {
+        super::open_state(&config.state_dir, true).map(drop)
+    }
+
     fn example(&self) -> &'static [(&'static str, &'static str)] {
         super::needs::EXAMPLE
     }

@@ -23,7 +23,7 @@ mod turn;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -108,6 +108,17 @@ pub(crate) struct Negs<'a> {
     ends: mpsc::Receiver<Ended>,
 }
 
+/// What NEGs keep in the state folder, beside the operations. In a plan, changes stay in memory.
+///
+/// # Errors
+/// If it can't be read.
+fn open_state(state_dir: &Path, plans: bool) -> Result<(KnownKeys, Locations), SetupError> {
+    let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
+    let locations: Option<Locations> =
+        files::read_json(&known::locations_file(state_dir)).map_err(SetupError::misused)?;
+    Ok((known, locations.unwrap_or_default()))
+}
+
 impl<'a> Negs<'a> {
     /// `ends`: of operations. `error_states`: requests, of which there are none without a control socket.
     ///
@@ -120,16 +131,14 @@ impl<'a> Negs<'a> {
         (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
     ) -> Result<Self, SetupError> {
         let (neg, state_dir) = (setup.neg, &setup.keyed.config.state_dir);
-        let known = KnownKeys::open(state_dir, guest::NAME, setup.keyed.host_context.plans())?;
-        let locations_file = known::locations_file(state_dir);
-        let locations: Option<Locations> = files::read_json(&locations_file).map_err(SetupError::misused)?;
+        let (known, locations) = open_state(state_dir, setup.keyed.host_context.plans())?;
         Ok(Self {
             setup,
             once,
-            targets: Targets::new(&neg.adapter, &neg.source, locations.unwrap_or_default()),
+            targets: Targets::new(&neg.adapter, &neg.source, locations),
             objects: Objects::default(),
             known,
-            locations_file,
+            locations_file: known::locations_file(state_dir),
             finishes_from_ms: 0,
             entries: BTreeMap::new(),
             alarms: BTreeSet::new(),

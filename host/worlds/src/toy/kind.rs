@@ -16,9 +16,9 @@ use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
-use super::Toys;
 use super::adapter::Adapter;
 use super::guest::{NAME, WORLDS};
+use super::{Toys, Written};
 
 /// A key of etcd for each Service.
 pub(crate) struct OfToys;
@@ -65,6 +65,10 @@ impl Kind for OfToys {
         }
     }
 
+    fn check_state(&self, config: &Config) -> Result<(), SetupError> {
+        open_state(config, true).map(drop)
+    }
+
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let setup = Setup::new(config, host_context).await?;
@@ -93,10 +97,18 @@ impl<'c> Setup<'c> {
             setup: self,
             objects: Objects::default(),
             completeness: Completeness::of(&self.toy.source),
-            known: KeyRecords::open(&self.keyed.config.state_dir, NAME, self.keyed.host_context.plans())?,
+            known: open_state(self.keyed.config, self.keyed.host_context.plans())?,
             quarantine,
         })
     }
+}
+
+/// The keys that may have something. In a plan, changes stay in memory.
+///
+/// # Errors
+/// If they can't be read.
+fn open_state(config: &Config, plans: bool) -> Result<KeyRecords<Written>, SetupError> {
+    KeyRecords::open(&config.state_dir, NAME, plans)
 }
 
 impl Ready for Setup<'_> {

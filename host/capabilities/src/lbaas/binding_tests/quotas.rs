@@ -44,6 +44,8 @@ fn backends(engine: &Arc<Engine>, clock: &Arc<VirtualClock>) -> Backends {
 }
 
 fn instance(key: &str, grants: &Grants, backends: &Backends) -> Host {
+    // Its turn has counted before, and found nothing that is to go.
+    backends.quotas.holdings.foresee(key, 0);
     let identity = Identity {
         instance: key.into(),
         ..guest()
@@ -192,6 +194,19 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
     host.begin_unrecorded_call();
     assert_eq!(destroy(&mut host, &["s2"]).await, ["ok"], "a call of its own");
     assert_eq!(host.meter.effects.destroyed, 4);
+}
+
+#[tokio::test]
+async fn a_limit_refuses_a_call_before_the_first_of_too_many_goes() {
+    let (engine, mut host) = alone(None, Some(3), None);
+    let holdings = &host.backends.quotas.clone().holdings;
+    holdings.turn_ended("default/a");
+    assert_eq!(destroy(&mut host, &["n1"]).await, [COUNTS_FIRST]);
+    assert_eq!(holdings.take_uncounted("default/a"), Some(Uncounted::Key));
+    holdings.foresee("default/a", 4);
+    let above = "destroying 4 objects in one call is above `destroy_max` of 3";
+    assert_eq!(destroy(&mut host, &["n1"]).await, [above]);
+    assert!(!engine.asked().iter().any(|asked| asked.starts_with("destroy")));
 }
 
 #[tokio::test]
