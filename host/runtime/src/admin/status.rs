@@ -1,6 +1,7 @@
 //! The status of the host, completed with the guests, the memory and the list of problems.
 
 use serde_json::Value;
+use trueup_base::folder;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::Waiting;
 use trueup_config::Config;
@@ -60,7 +61,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(reads.state_dir.moved());
+    problems.extend(folder::moved(&reads.host_status.facts().state_dir));
     problems.extend(lease_problem(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
