@@ -174,7 +174,7 @@ fn addresses_outlive_the_host_and_rest_before_others_get_them() {
 }
 
 #[test]
-fn a_state_folder_that_is_moved_away_is_not_made_again_and_can_be_put_back() {
+fn a_state_folder_that_is_moved_away_is_not_made_again() {
     let site = Site::ipam();
     let (state, away) = (site.state_dir(), site.path("away"));
     let host = Host::start(&site);

@@ -1,5 +1,5 @@
-//! Makes the host's folders. Only its start makes its state folder: if that is moved away while the host runs, a new one
-//! at its path would take its place at the next start, which would begin empty.
+//! Makes the host's folders. Only its start makes its state folder: if that is moved away while the host runs, a new
+//! one at its path would take its place at the next start, which would begin empty.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -60,8 +60,8 @@ fn lock_file(state_dir: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// That the state folder of this process is no longer at its path, in one line. `None` also for a path that is neither a
-/// state folder of this process nor in one.
+/// That the state folder of this process is no longer at its path, in one line. `None` also for a path that is neither
+/// a state folder of this process nor in one.
 pub fn moved(path: &Path) -> Option<String> {
     let path = path::absolute(path).ok()?;
     let is_in = |place: &&Place| path::absolute(&place.state_dir).is_ok_and(|state_dir| path.starts_with(state_dir));

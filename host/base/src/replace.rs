@@ -20,8 +20,8 @@ pub enum Durable {
     No,
 }
 
-/// Replaces `file` with `bytes`, with mode 0600. Makes missing folders as [`folder::make`] does. Only one process may replace a
-/// file at a time: the new bytes are first written to `FILE.part`.
+/// Replaces `file` with `bytes`, with mode 0600. Makes missing folders as [`folder::make`] does. Only one process may
+/// replace a file at a time: the new bytes are first written to `FILE.part`.
 ///
 /// # Errors
 /// If the old file is still there. If only the folder can't be synced, readers see the new file already, and the log

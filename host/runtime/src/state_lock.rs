@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_which_another_state_folder_is_refuses_and_says_what_to_type() {
+    fn a_folder_with_another_state_folder_in_it_says_what_to_type() {
         let dir = tempfile::tempdir().unwrap();
         let (state_dir, real) = (dir.path().join("state"), dir.path().join("real"));
         drop(StateLock::take(&real).unwrap());

@@ -6,8 +6,8 @@ pub use trueup_capabilities::neg::shown::{ENDPOINTS_NAMED_MAX, are_twins, endpoi
 
 use super::guest::Error;
 
-/// An error of the guest, in an operator's words. `unknown`: the NEG that the backend did not know. Cut to size, since a
-/// guest may fill a whole answer.
+/// An error of the guest, in an operator's words. `unknown`: the NEG that the backend did not know. Cut to size, since
+/// a guest may fill a whole answer.
 pub(crate) fn describe(error: &Error, unknown: Option<&NegRef>) -> String {
     match error {
         Error::InvalidInput(text) => text::error(format!("invalid input: {text}")),
