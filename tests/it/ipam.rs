@@ -174,6 +174,35 @@ fn addresses_outlive_the_host_and_rest_before_others_get_them() {
 }
 
 #[test]
+fn a_state_folder_that_is_moved_away_is_not_made_again() {
+    let site = Site::ipam();
+    let (state, away) = (site.state_dir(), site.path("away"));
+    let host = Host::start(&site);
+    let named = json!({
+        "v": 1, "command": "ADD", "network": "net", "containerId": "c1", "ifName": "eth0", "pod": "default/web-0",
+    });
+    assert_eq!(host.asked(&named), found("10.0.0.2", 0));
+    fs::rename(&state, &away).unwrap();
+    // A host that ends writes the names of the pods.
+    host.ends();
+    assert!(!state.exists());
+
+    // Another one starts before it is put back, so that `mv` puts it into the new one.
+    Host::start(&site).ends();
+    fs::rename(&away, state.join("away")).unwrap();
+    let refused = ran(&mut site.command("run", &[])).exits(2);
+    let typed = refused.stderr.split('`').nth(1).unwrap();
+    assert!(typed.starts_with("mv "), "{refused}");
+    let done = std::process::Command::new("sh").args(["-c", typed]).status().unwrap();
+    assert!(done.success());
+    let host = Host::start(&site);
+    host.gives("c2", "10.0.0.3", 0);
+    assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
+    host.ends();
+    replays(&site);
+}
+
+#[test]
 fn a_full_pool_is_no_failure_of_the_node_and_what_is_freed_is_given_again() {
     let site = Site::ipam();
     site.edit("trueup.toml", "cooling_period_ms = 30000", "cooling_period_ms = 0");

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod component;
 pub mod fence;
 pub mod file_lock;
+pub mod folder;
 pub mod http;
 pub mod local_only;
 pub mod progress;

@@ -1,15 +1,15 @@
 //! Replaces a file atomically: whenever the host is killed, the old file or the new one exists.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use crate::folder;
 use crate::regular::folder_of;
 
 /// State is for the host's user alone.
 const FILE_MODE: u32 = 0o600;
-const DIR_MODE: u32 = 0o700;
 
 /// Whether a crash of the machine may bring the old file back, or leave none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +20,15 @@ pub enum Durable {
     No,
 }
 
-/// Replaces `file` with `bytes`, with mode 0600. Creates missing folders with mode 0700. Only one process may replace a
-/// file at a time: the new bytes are first written to `FILE.part`.
+/// Replaces `file` with `bytes`, with mode 0600. Makes missing folders as [`folder::make`] does. Only one process may
+/// replace a file at a time: the new bytes are first written to `FILE.part`.
 ///
 /// # Errors
 /// If the old file is still there. If only the folder can't be synced, readers see the new file already, and the log
 /// gets a line.
 pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let folder = folder_of(file);
-    if !folder.exists() {
-        DirBuilder::new().recursive(true).mode(DIR_MODE).create(folder)?;
-        if durable == Durable::Yes {
-            sync_folder(folder_of(folder))?;
-        }
-    }
+    folder::make(folder, durable)?;
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
     // Left behind by a killed host, perhaps with another mode; or a link to somewhere else.

@@ -1,11 +1,12 @@
 //! The file of a store of this host's own.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use trueup_base::regular;
+use trueup_base::replace::Durable;
+use trueup_base::{folder, regular};
 
 /// Opens the file, creating it and its folder if they are missing. Never follows a link to another file. A new file is
 /// for this user alone, and its name and those of new folders survive a power failure.
@@ -13,7 +14,7 @@ pub(crate) fn own_file(path: &Path, sync_folder: impl FnMut(&Path) -> io::Result
     let path = std::path::absolute(path)?;
     let folder = path.parent().unwrap_or(&path);
     let new = folder.ancestors().take_while(|folder| !folder.exists()).count();
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    folder::make(folder, Durable::No)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = regular::open_own(&mut options, &path)?;

@@ -1,7 +1,6 @@
 //! What the backends of HTTP servers have in common: why one can't be used, its client, parts of paths, and the ends of
 //! tasks.
 
-use http::header::HeaderMap;
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use trueup_base::http::client::{Client, Times};
@@ -19,9 +18,8 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 pub struct SettingsError(pub(crate) String);
 
 /// The client of a server; with `https` it fails mostly because the machine has no CA certificates.
-pub(crate) fn client(base: &Url, times: Times, headers: HeaderMap, proxies: &Matcher) -> Result<Client, SettingsError> {
-    Client::new(base, times, headers, proxies)
-        .map_err(|reason| SettingsError(format!("can't build the HTTP client: {reason}")))
+pub(crate) fn client(base: &Url, times: Times, proxies: &Matcher) -> Result<Client, SettingsError> {
+    Client::new(base, times, proxies).map_err(|reason| SettingsError(format!("can't build the HTTP client: {reason}")))
 }
 
 /// Encodes text for a path or a query.

@@ -7,7 +7,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,8 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use trueup_base::component::Digest;
-use trueup_base::regular;
+use trueup_base::replace::Durable;
+use trueup_base::{folder, regular};
 
 /// Gives each draft of an entry its own name within this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -146,11 +147,7 @@ pub fn users_cache() -> Option<PathBuf> {
 /// Creates the folder with mode 0700, or says why the existing one can't be used.
 fn usable(folder: &Path) -> Result<(), String> {
     if !folder.exists() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|error| error.to_string())?;
+        folder::make(folder, Durable::No).map_err(|error| error.to_string())?;
     }
     let found = std::fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
     let user = rustix::process::geteuid().as_raw();

@@ -80,23 +80,7 @@ pub(crate) fn truncate(path: &Path, bytes: u64) -> Result<(), JournalError> {
         .map_err(failed("cut the torn end off", path))
 }
 
-/// Creates a folder with its parents. If `durable`, ensures that their names survive the machine's end.
-pub(crate) fn create_dir(dir: &Path, durable: bool) -> Result<(), JournalError> {
-    let new: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
-    fs::create_dir_all(dir).map_err(failed("create", dir))?;
-    if durable {
-        new.into_iter().filter_map(Path::parent).try_for_each(sync_dir)?;
-    }
-    Ok(())
-}
-
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
-    // The parent of a relative path of one component is empty, and means the working directory.
-    let dir = if dir.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        dir
-    };
     replace::sync_folder(dir).map_err(failed("sync", dir))
 }
 

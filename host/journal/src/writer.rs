@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trueup_base::{replace, text};
+use trueup_base::replace::{self, Durable};
+use trueup_base::{folder, text};
 
 use crate::entry::Header;
 use crate::files::{Files, Owner};
-use crate::folder::{SegmentFile, create_dir, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
+use crate::folder::{SegmentFile, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
 use crate::line;
 use crate::order::{Kind, Position};
 use crate::reader::{ReadError, Segment, Torn};
@@ -196,7 +197,11 @@ impl Journal {
     /// any other damage of the newest segment is an error.
     pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
         let owner = files.enter(dir);
-        create_dir(dir, options.sync != Sync::Write)?;
+        let durable = match options.sync {
+            Sync::Write => Durable::No,
+            Sync::Fsync | Sync::Interval { .. } => Durable::Yes,
+        };
+        folder::make(dir, durable).map_err(failed("create", dir))?;
         let mut older = VecDeque::from(segment_files(dir)?);
         let (next_n, newest, torn) = take_newest(&mut older)?;
         let (found, newest) = newest

@@ -11,13 +11,12 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use trueup_base::component::{Digest, GUEST_BYTES_MAX};
-use trueup_base::regular;
-use trueup_base::replace::sync_folder;
+use trueup_base::replace::{Durable, sync_folder};
+use trueup_base::{folder, regular};
 
 /// Makes the names of draft files unique in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -157,7 +156,7 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 /// Creates a missing folder with mode 0700.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let folder = regular::folder_of(file);
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = folder::make(folder, Durable::No);
     made.and_then(|()| write_whole(file, bytes))
         .map_err(|error| StoreError::Io {
             what: "write",

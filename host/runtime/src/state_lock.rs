@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use trueup_base::file_lock::{FileLock, NotLocked};
+use trueup_base::folder::{Held, LOCK};
 use trueup_base::regular;
+use trueup_work::needs::Problem;
 use trueup_work::setup::SetupError;
 
 /// The mode of the state folder.
@@ -20,6 +22,7 @@ const DIR_MODE: u32 = 0o700;
 #[derive(Debug)]
 pub struct StateLock {
     _lock: FileLock,
+    _held: Held,
 }
 
 impl StateLock {
@@ -38,6 +41,9 @@ impl StateLock {
                 state_dir.display()
             )));
         }
+        if let Some(Problem { text, next }) = nested(state_dir) {
+            return Err(SetupError::Misused(format!("state folder {text}: {next}")));
+        }
         if let Some(owner) = another_owner(state_dir) {
             return Err(failed(&format!(
                 "it belongs to user {owner} alone: run as that user, or name another folder in `state_dir`"
@@ -49,9 +55,12 @@ impl StateLock {
         made.and_then(|()| narrow(state_dir)).map_err(|error| failed(&error))?;
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
-        let file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
+        let file = regular::open_own(&mut options, &state_dir.join(LOCK)).map_err(|error| failed(&error))?;
         match FileLock::take(file) {
-            Ok(lock) => Ok(Self { _lock: lock }),
+            Ok(lock) => Ok(Self {
+                _lock: lock,
+                _held: Held::begin(state_dir).map_err(|error| failed(&error))?,
+            }),
             Err(NotLocked::Taken(pid)) => {
                 let state_dir = state_dir.to_owned();
                 Err(SetupError::Failed(Taken { state_dir, pid }.to_string()))
@@ -65,7 +74,7 @@ impl StateLock {
     /// # Errors
     /// One line: why that can't be seen.
     pub fn taken(state_dir: &Path) -> Result<Option<Taken>, SetupError> {
-        let path = state_dir.join("lock");
+        let path = state_dir.join(LOCK);
         let held = regular::open_own(File::options().read(true), &path).and_then(FileLock::held);
         match held {
             Ok(held) => Ok(held.map(|pid| Taken {
@@ -76,41 +85,6 @@ impl StateLock {
             Err(error) => Err(SetupError::Failed(format!("{}: {error}", path.display()))),
         }
     }
-}
-
-/// The state folder as it was at the start. An operator or a program may move it while the host runs.
-#[derive(Debug, Clone)]
-pub(crate) struct AtStart {
-    state_dir: PathBuf,
-    /// The device and inode of the lock file. `None` if there was no lock, as in some tests.
-    lock: Option<(u64, u64)>,
-}
-
-impl AtStart {
-    pub(crate) fn of(state_dir: &Path) -> Self {
-        Self {
-            state_dir: state_dir.to_owned(),
-            lock: lock_file(state_dir),
-        }
-    }
-
-    /// That the folder is no longer at its path, in one line.
-    pub(crate) fn moved(&self) -> Option<String> {
-        let has_moved = self.lock.is_some() && lock_file(&self.state_dir) != self.lock;
-        has_moved.then(|| {
-            format!(
-                "state folder {}: it was moved, removed or replaced while this host runs, so commands do not find the host, and another \
-                 one can start: stop process {}, and put the folder back",
-                self.state_dir.display(),
-                std::process::id()
-            )
-        })
-    }
-}
-
-fn lock_file(state_dir: &Path) -> Option<(u64, u64)> {
-    let found = std::fs::metadata(state_dir.join("lock")).ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 /// Another process works with the state folder.
@@ -137,6 +111,23 @@ pub(crate) fn another_owner(state_dir: &Path) -> Option<u32> {
     let found = std::fs::metadata(state_dir).ok()?;
     let is_closed = found.permissions().mode() & 0o077 == 0;
     (is_closed && found.uid() != geteuid().as_raw()).then_some(found.uid())
+}
+
+/// That another state folder is directly in this one. `mv` puts one there if a new one took its place.
+pub(crate) fn nested(state_dir: &Path) -> Option<Problem> {
+    let inside = std::fs::read_dir(state_dir).ok()?.flatten();
+    let nested = inside
+        .map(|entry| entry.path())
+        .find(|path| path.join(LOCK).is_file())?;
+    let (shown, name) = (state_dir.display(), nested.file_name()?.display());
+    let next = format!(
+        "to go on with that one, type `mv {shown} {shown}.before && mv {shown}.before/{name} {shown}`; to go on with this one, \
+         move that one elsewhere"
+    );
+    Some(Problem::new(
+        format!("{shown}: another state folder is in it, {}", nested.display()),
+        next,
+    ))
 }
 
 /// Removes other users' access to the state folder. Leaves an open folder of another owner as it is, such as a
@@ -181,19 +172,20 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_moved_or_replaced_is_noticed() {
+    fn a_folder_with_another_state_folder_in_it_says_what_to_type() {
         let dir = tempfile::tempdir().unwrap();
-        let (state_dir, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
-        let _lock = StateLock::take(&state_dir).unwrap();
-        let at_start = AtStart::of(&state_dir);
-        assert_eq!(at_start.moved(), None);
-        std::fs::rename(&state_dir, &elsewhere).unwrap();
-        assert!(at_start.moved().unwrap().contains("put the folder back"));
-        let _another = StateLock::take(&state_dir).unwrap();
-        assert!(at_start.moved().is_some(), "another host has this one");
-        std::fs::remove_dir_all(&state_dir).unwrap();
-        std::fs::rename(&elsewhere, &state_dir).unwrap();
-        assert_eq!(at_start.moved(), None);
+        let (state_dir, real) = (dir.path().join("state"), dir.path().join("real"));
+        drop(StateLock::take(&real).unwrap());
+        drop(StateLock::take(&state_dir).unwrap());
+        std::fs::create_dir_all(state_dir.join("journals/lock")).unwrap();
+        std::fs::rename(&real, state_dir.join("real")).unwrap();
+        let said = StateLock::take(&state_dir).unwrap_err().to_string();
+        let state = state_dir.display();
+        let types = format!("mv {state} {state}.before && mv {state}.before/real {state}");
+        assert!(said.contains(&types), "{said}");
+        let typed = std::process::Command::new("sh").args(["-c", &types]).status().unwrap();
+        assert!(typed.success() && !state_dir.join("journals").exists());
+        StateLock::take(&state_dir).unwrap();
     }
 
     #[test]

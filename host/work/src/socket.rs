@@ -1,19 +1,18 @@
 //! Unix sockets of one host: locked, bound for its user only, and removed when the host exits.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use tokio::net::{UnixListener, UnixStream};
 use trueup_base::file_lock::{FileLock, NotLocked};
+use trueup_base::replace::Durable;
+use trueup_base::{folder, regular};
 
 use crate::setup::SetupError;
-
-/// Only the host's user may access folders on the way to the socket.
-const DIR_MODE: u32 = 0o700;
 
 /// Only the host's user may assign addresses.
 const SOCKET_MODE: u32 = 0o600;
@@ -81,13 +80,7 @@ impl SocketPath {
                 path.display()
             ))
         };
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(DIR_MODE)
-                .create(folder)
-                .map_err(failed)?;
-        }
+        folder::make(regular::folder_of(path), Durable::No).map_err(failed)?;
         let mut lock = path.as_os_str().to_owned();
         lock.push(".lock");
         let lock = File::options()

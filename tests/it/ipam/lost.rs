@@ -5,10 +5,11 @@ use std::fs;
 use support::{Site, ran, trueup};
 
 use super::{Host, code, host_status, host_status_text};
+use crate::admin::{address, get, listening};
 
 #[test]
 fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
-    let site = Site::ipam();
+    let site = listening(Site::ipam());
     let checkpoint = site.path(".trueup/checkpoints/ipam");
     let host = Host::start(&site);
     host.gives("c1", "10.0.0.2", 0);
@@ -27,6 +28,7 @@ fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
         let checked = ran(&mut site.command("check", &[])).exits(1);
         assert!(checked.stdout.contains("\nfailed   checkpoint "), "{checked}");
         let mut started = site.start("run", &[]);
+        let admin = address(&mut started, 0);
         started.wait_for_warning("the store can't be read: ");
         started.wait_for("listening on ");
         let host = Host { site: &site, started };
@@ -42,6 +44,11 @@ fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
             "{addresses}"
         );
         assert!(problem.contains("trueup checkpoint accept"), "{problem}");
+        let metrics = get(&admin, "/metrics").body;
+        assert!(
+            metrics.contains("\ntrueup_ipam_total_ips 5\n") && !metrics.contains("trueup_ipam_assigned_ips"),
+            "{metrics}"
+        );
         host.ends();
         let refused = trueup(["checkpoint", "accept", shown]).exits(2);
         assert!(

@@ -101,18 +101,16 @@ impl From<Trouble> for Unread {
 }
 
 impl Client {
-    /// Creates a client; it does not connect yet. `own` are headers of every request. `proxies` are ignored for a
-    /// server on this machine.
+    /// Creates a client; it does not connect yet. `proxies` are ignored for a server on this machine.
     ///
     /// # Errors
     /// The TLS library's error; with `https` mostly a machine without CA certificates.
-    pub fn new(base: &Url, times: Times, own: HeaderMap, proxies: &Matcher) -> Result<Self, String> {
+    pub fn new(base: &Url, times: Times, proxies: &Matcher) -> Result<Self, String> {
         let is_encrypted = base.scheme() == "https";
         let tls = tls(is_encrypted).map_err(|error| causes(&error))?;
         let agent = HeaderValue::from_static(AGENT);
         let mut headers =
             HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, agent.clone())]);
-        headers.extend(own);
         let proxy = proxy(base, proxies);
         if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
             && !is_encrypted
@@ -293,7 +291,7 @@ pub async fn clock_of(url: &str, patience: Duration) -> Result<Option<SystemTime
         request: patience,
         connect: patience,
     };
-    let client = Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())?;
+    let client = Client::new(&base, times, &Matcher::from_env())?;
     let sent = client
         .send(&Fence::open(), Method::GET, base.as_str(), None, None)
         .await;

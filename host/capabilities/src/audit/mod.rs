@@ -26,13 +26,14 @@ mod tests;
 mod verify;
 mod writer;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use trueup_base::regular;
+use trueup_base::replace::Durable;
+use trueup_base::{folder, regular};
 
 pub use error::AuditError;
 pub use line::{Kind, Line};
@@ -80,7 +81,7 @@ impl Audit {
     }
 
     fn open_budgeted(folder: &Path, segment_bytes_max: u64, budgets: Budgets) -> Result<Self, AuditError> {
-        fs::create_dir_all(folder).map_err(failed("create", folder))?;
+        folder::make(folder, Durable::No).map_err(failed("create", folder))?;
         let is_new = !is_log(folder)?;
         let found = Found::look(folder)?;
         let head_path = folder.join(head::NAME);

@@ -1,5 +1,6 @@
 //! What an audit log keeps, what a crash may do to it, and that any other change is detected.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 

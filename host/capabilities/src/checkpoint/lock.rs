@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use trueup_base::file_lock::{FileLock, NotLocked, written_pid};
+use trueup_base::folder;
+use trueup_base::replace::Durable;
 
 use super::place;
 
@@ -29,7 +31,7 @@ pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
     let failed_at =
         |what: &str, place: &Path, error: &io::Error| failed(format!("{what} `{}`: {error}", place.display()));
     let folder = place::folder_of(path);
-    place::create_folder(folder).map_err(|error| failed_at("creating the folder", folder, &error))?;
+    folder::make(folder, Durable::Yes).map_err(|error| failed_at("creating the folder", folder, &error))?;
     let beside = place::beside(path, ".lock");
     let file = place::open_lock(&beside).map_err(|error| failed_at("opening the lock file", &beside, &error))?;
     FileLock::take(file).map_err(|error| match error {

@@ -4,18 +4,15 @@
 //! touch anything but plain files of its own user (such as a symlink or another owner's file): something else put it
 //! there.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::Error;
 use rustix::fs::OFlags;
 pub(super) use trueup_base::regular::folder_of;
-use trueup_base::replace;
 
-use super::Error;
-
-const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// The permission bits of a mode (stat(2)).
@@ -26,23 +23,6 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
-}
-
-/// Creates a folder and its missing parents durably, so that they survive a crash, too.
-pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
-    match fs::metadata(folder) {
-        Ok(meta) if meta.is_dir() => return Ok(()),
-        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Err(_) => {}
-    }
-    let above = folder_of(folder);
-    create_folder(above)?;
-    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    replace::sync_folder(above)
 }
 
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.

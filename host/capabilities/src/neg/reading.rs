@@ -119,7 +119,7 @@ impl Reader {
                 };
                 (Some(operation), None)
             }
-            other => (None, Some(why_not(other))),
+            other => (None, Some(why_not(other, &neg))),
         };
         Some(Write {
             n,
@@ -139,7 +139,7 @@ fn ensured(n: u64, ask: &Ask) -> Option<Write> {
     let error = match answer::<Result<bool, Error>>(ask) {
         Some(Ok(false)) => return None,
         Some(Ok(true)) => None,
-        other => Some(why_not(other)),
+        other => Some(why_not(other, &neg)),
     };
     Some(Write {
         n,
@@ -152,9 +152,9 @@ fn ensured(n: u64, ask: &Ask) -> Option<Write> {
     })
 }
 
-fn why_not<T>(answer: Option<Result<T, Error>>) -> String {
+fn why_not<T>(answer: Option<Result<T, Error>>, neg: &NegRef) -> String {
     match answer {
-        Some(Err(error)) => shown::in_words(&error),
+        Some(Err(error)) => shown::in_words(&error, Some(neg)),
         _ => NO_ANSWER.to_owned(),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use trueup_base::text;
 
-use super::{Endpoint, Error};
+use super::{Endpoint, Error, NegRef};
 
 /// How many endpoints of one operation a line names. It counts the others; JSON has all.
 pub const ENDPOINTS_NAMED_MAX: usize = 5;
@@ -47,10 +47,17 @@ pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     is_dual(dual) && shares_one && dual.port == single.port && dual.node == single.node
 }
 
-/// An error of the API, in an operator's words. Cut to size, since a guest may fill a whole answer.
-pub fn in_words(error: &Error) -> String {
+/// An error of the API about this NEG, if it is known, in an operator's words. Cut to size, since a guest may fill a
+/// whole answer.
+pub fn in_words(error: &Error, of: Option<&NegRef>) -> String {
     text::error(match error {
-        Error::NotFound => "Compute Engine does not know the NEG, or not any more".to_owned(),
+        Error::NotFound => {
+            let neg = of.map_or_else(
+                || "the NEG".to_owned(),
+                |NegRef { name, zone }| format!("NEG `{name}` in zone `{zone}`"),
+            );
+            format!("Compute Engine does not know {neg}, or not any more")
+        }
         Error::RateLimited(Some(ms)) => format!("Compute Engine limits the rate of requests, for {ms} ms from now"),
         Error::RateLimited(None) => "Compute Engine limits the rate of requests".to_owned(),
         Error::Unauthorized => "Compute Engine refuses the credentials: check those of [backend.neg]".to_owned(),

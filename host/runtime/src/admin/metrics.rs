@@ -26,6 +26,9 @@ async fn metrics(State(reads): State<Arc<Reads>>) -> Result<Response, Refused> {
     Ok(([(CONTENT_TYPE, families::CONTENT_TYPE)], text).into_response())
 }
 
+/// The gauge of the guest `ipam` that only its store tells.
+const ASSIGNED: &str = "trueup_ipam_assigned_ips";
+
 /// The families of the host, one a line: the name, and the help text.
 const HELP: &str = "\
 trueup_build_info The host's version; always 1.
@@ -89,7 +92,9 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
     all.gauge("trueup_loops_late", &[], number(reads.host_status.late().len()));
     // The guests' series come last, unchanged: a name that the host uses stays the host's.
     let samples = reads.metrics.samples();
-    for sample in &samples {
+    // A guest that has not read its store knows of no pod: the number is unknown, not 0.
+    let is_unread = status.pods.as_ref().is_some_and(|pods| !pods.serving);
+    for sample in samples.iter().filter(|sample| !is_unread || sample.name != ASSIGNED) {
         kept(&mut all.0, sample);
     }
     all.gauge("trueup_metric_series", &[], number(samples.len()));

@@ -34,7 +34,6 @@ use trueup_work::swap::Manager;
 pub use self::listen::Admin;
 pub(crate) use self::listen::{OwnUser, own_socket, serve_own_user, who_listens};
 use crate::page;
-use crate::state_lock::AtStart;
 
 /// With two, another one can proceed beside a large one.
 const SLOW_READS_MAX: usize = 2;
@@ -46,7 +45,6 @@ pub struct Reads {
     config: Value,
     /// The digest of the text that `config` was read from.
     digest: Digest,
-    state_dir: AtStart,
     pods_socket: Option<std::path::PathBuf>,
     /// Empty until the guests are loaded.
     manager: OnceLock<Arc<Manager>>,
@@ -64,7 +62,6 @@ impl Reads {
             metrics: Arc::clone(&host_context.metrics),
             config: config.shown(),
             digest: config.digest,
-            state_dir: AtStart::of(&config.state_dir),
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
             slow: Arc::new(Semaphore::new(SLOW_READS_MAX)),

@@ -1,6 +1,7 @@
 //! The status of the host, completed with the guests, the memory and the list of problems.
 
 use serde_json::Value;
+use trueup_base::folder;
 use trueup_base::text::counted;
 use trueup_config::Config;
 use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
@@ -15,7 +16,7 @@ pub(super) fn status(reads: &Reads) -> Status {
         status.host.admin.clone_from(listens);
     }
     status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
-    status.host.state_dir_moved = reads.state_dir.moved();
+    status.host.state_dir_moved = folder::moved(&reads.host_status.facts().state_dir);
     if let Some(manager) = reads.manager() {
         status.guests = guests(manager);
     }

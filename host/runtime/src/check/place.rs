@@ -7,11 +7,12 @@ use std::{fmt, io};
 
 use rustix::fs::{Access, access, statvfs};
 use tokio::net::UnixStream;
+use trueup_base::folder::LOCK;
 use trueup_config::AdminAt;
 use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_work::socket::Reachable;
 
-use crate::state_lock::{StateLock, another_owner};
+use crate::state_lock::{StateLock, another_owner, nested};
 
 /// Below this a host stops recording soon: a busy one writes this much in minutes.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -39,6 +40,9 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             &next,
         );
     }
+    if let Some(nested) = nested(state_dir) {
+        return (Finding::wrong(check, Mark::Failed, nested), false);
+    }
     if let Some(owner) = another_owner(state_dir) {
         let trouble = Problem::new(
             format!("{shown} belongs to user {owner} alone"),
@@ -55,7 +59,7 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
         }
         Err(error) => failed(
             &error,
-            &format!("correct the owner and mode of {}", state_dir.join("lock").display()),
+            &format!("correct the owner and mode of {}", state_dir.join(LOCK).display()),
         ),
     }
 }

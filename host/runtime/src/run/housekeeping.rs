@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::MissedTickBehavior;
+use trueup_base::folder;
 use trueup_capabilities::audit::Audit;
 use trueup_config::Config;
 use trueup_journal::Files;
@@ -28,7 +29,6 @@ use trueup_work::host_context::HostContext;
 use trueup_worlds::KINDS;
 
 use crate::folders::{folders_in, listed};
-use crate::state_lock::AtStart;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
@@ -43,7 +43,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     state_dir: PathBuf,
-    at_start: AtStart,
     files: Files,
     /// Guests whose keys are in `keys/` while they exist. Other guests have a key for each node.
     keyed: Vec<&'static str>,
@@ -59,7 +58,6 @@ impl Limits {
         let days = |days: u64| DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX));
         Self {
             state_dir: config.state_dir.clone(),
-            at_start: AtStart::of(&config.state_dir),
             files: host_context.files.clone(),
             keyed: KINDS.iter().filter_map(|kind| kind.keyed_guest()).collect(),
             audit: host_context.audit.clone(),
@@ -273,7 +271,7 @@ pub(super) async fn run(limits: Limits) {
         if is_due(audited_at, AUDIT_EVERY) {
             audited_at = Some(now);
             off_thread(&limits, |limits| {
-                if let Some(moved) = limits.at_start.moved() {
+                if let Some(moved) = folder::moved(&limits.state_dir) {
                     tracing::error!("{moved}");
                 }
                 let from = SystemTime::now().checked_sub(limits.audit_for);
@@ -307,7 +305,6 @@ mod tests {
 
     fn limits(state_dir: &Path, total_bytes: u64) -> Limits {
         Limits {
-            at_start: AtStart::of(state_dir),
             state_dir: state_dir.to_owned(),
             files: Files::default(),
             keyed: vec!["lbaas", "neg"],

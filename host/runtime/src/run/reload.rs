@@ -10,6 +10,7 @@
 //! ```
 
 use tokio::sync::mpsc;
+use trueup_base::folder;
 use trueup_capabilities::Identity;
 use trueup_config::{Config, ConfigError};
 use trueup_registry::Registry;
@@ -59,6 +60,9 @@ impl Reload {
     }
 
     async fn read_and_check(&self, current: &Config, registry: &Registry) -> Result<Config, Vec<String>> {
+        if let Some(moved) = folder::moved(&current.state_dir) {
+            return Err(vec![moved]);
+        }
         let config = (self.read)().map_err(|error| error.problems().to_vec())?;
         if config.state_dir != current.state_dir {
             return Err(vec![format!(

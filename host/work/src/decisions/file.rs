@@ -12,7 +12,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use trueup_base::regular;
+use trueup_base::replace::Durable;
+use trueup_base::{folder, regular};
 
 use super::record::{FORMAT, JobEffects, Record};
 use crate::files::failed;
@@ -61,14 +62,8 @@ pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
 }
 
 fn open(file: &Path) -> io::Result<File> {
-    let opened = || regular::open_own(OpenOptions::new().read(true).append(true).create(true), file);
-    match opened() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(file.parent().unwrap_or(Path::new("")))?;
-            opened()
-        }
-        opened => opened,
-    }
+    folder::make(regular::folder_of(file), Durable::No)?;
+    regular::open_own(OpenOptions::new().read(true).append(true).create(true), file)
 }
 
 fn ends_a_line(file: &mut File) -> io::Result<bool> {

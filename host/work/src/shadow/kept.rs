@@ -7,6 +7,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use trueup_base::folder;
 use trueup_base::replace::{Durable, remove, replace_file};
 use trueup_journal::{Segment, path_component};
 
@@ -55,7 +56,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Continues in a folder, or creates it.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        folder::make(folder, Durable::No)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;

@@ -89,7 +89,8 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Probe<'a>, Set
 fn trouble(error: Error, load_balancer: &str, url: &str) -> Problem {
     let next = match &error {
         Error::Unauthorized => {
-            "write a valid token into the file that `token_file` of [backend.lbaas] names, or into its variable"
+            "write a valid token into the file that `token_file` of [backend.lbaas] names: a host that runs reads it again; \
+             or into its variable, and start the host again"
                 .to_owned()
         }
         Error::NotFound => format!("correct `{load_balancer}` in `load_balancers` of [adapter.lbaas]"),

@@ -42,7 +42,38 @@ pub(crate) struct Started {
 /// What an instance has started in this process and of whose end the guest does not know yet, by number.
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
 
-/// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts.
+/// The NEGs that the backend did not know in one sync.
+#[derive(Debug, Default)]
+pub(crate) struct Unknown {
+    /// The last one that was read: that need not be an error, and where it is one, the sync ends.
+    read: Option<NegRef>,
+    /// The first one that was to be changed.
+    changed: Option<NegRef>,
+}
+
+impl Unknown {
+    /// The one of which a guest speaks that reports its first error.
+    pub(crate) fn neg(&self) -> Option<&NegRef> {
+        self.changed.as_ref().or(self.read.as_ref())
+    }
+
+    fn after_read<T>(&mut self, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::NotFound) = &answer {
+            self.read = Some(neg.clone());
+        }
+        answer
+    }
+
+    fn after_change<T>(&mut self, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::NotFound) = &answer {
+            self.changed.get_or_insert_with(|| neg.clone());
+        }
+        answer
+    }
+}
+
+/// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts and the
+/// NEGs that the backend does not know.
 pub(crate) struct Noted {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) operations: Arc<dyn Operations>,
@@ -50,6 +81,7 @@ pub(crate) struct Noted {
     /// The fence of the epoch of the decision.
     pub(crate) fence: Fence,
     pub(crate) in_flight: InFlight,
+    pub(crate) unknown: Arc<Mutex<Unknown>>,
 }
 
 impl Noted {
@@ -67,12 +99,14 @@ impl Noted {
 impl Api for Noted {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
         self.check()?;
-        self.api.ensure(neg, subnet, request).await
+        let answer = self.api.ensure(neg, subnet, request).await;
+        self.unknown.lock().after_change(neg, answer)
     }
 
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         self.check()?;
-        self.api.list_endpoints(neg).await
+        let answer = self.api.list_endpoints(neg).await;
+        self.unknown.lock().after_read(neg, answer)
     }
 
     async fn change(
@@ -83,7 +117,8 @@ impl Api for Noted {
         request: RequestId,
     ) -> Result<u64, Error> {
         self.check()?;
-        let operation = self.api.change(attaches, neg, endpoints, request).await?;
+        let answer = self.api.change(attaches, neg, endpoints, request).await;
+        let operation = self.unknown.lock().after_change(neg, answer)?;
         let started = Started {
             attaches,
             endpoints: endpoints.len(),
@@ -91,5 +126,34 @@ impl Api for Noted {
         self.in_flight.lock().insert(operation, started);
         self.operations.started(&self.instance, operation).await;
         Ok(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::neg::guest;
+    use crate::neg::shown::describe;
+
+    #[test]
+    fn an_unknown_neg_is_named_with_its_zone() {
+        let neg = |zone: &str| NegRef {
+            name: "web".to_owned(),
+            zone: zone.to_owned(),
+        };
+        let not_found = || Err::<(), _>(Error::NotFound);
+        let mut unknown = Unknown::default();
+        let says = |unknown: &Unknown| describe(&guest::Error::Api(Error::NotFound), unknown.neg());
+        unknown.after_change(&neg("a"), Ok(())).unwrap();
+        assert_eq!(says(&unknown), "Compute Engine does not know the NEG, or not any more");
+        for zone in ["b", "c"] {
+            unknown.after_read(&neg(zone), not_found()).unwrap_err();
+            let text = format!("Compute Engine does not know NEG `web` in zone `{zone}`, or not any more");
+            assert_eq!(says(&unknown), text, "the last that was read ended the sync");
+        }
+        for zone in ["d", "e"] {
+            unknown.after_change(&neg(zone), not_found()).unwrap_err();
+            assert!(says(&unknown).contains("zone `d`"), "the guest reports its first error");
+        }
     }
 }

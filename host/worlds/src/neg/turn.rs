@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::meter::Effects;
@@ -17,7 +18,7 @@ use trueup_work::lifecycle::failure::Failure;
 
 use super::Work;
 use super::inbox::Inbox;
-use super::operations::{InFlight, NOT_FOUND, Operations, Started};
+use super::operations::{InFlight, NOT_FOUND, Operations, Started, Unknown};
 use super::progress::State;
 use crate::neg::adapter::Key;
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
@@ -69,6 +70,13 @@ impl Found {
     pub(super) fn guest_retries(&self) -> Option<&String> {
         self.error.as_ref().or(self.operation_failure.as_ref())
     }
+
+    /// The same, for people. If a timer of the guest is set, its time is shown as that of the next try.
+    fn failure(&self, has_timer: bool) -> Option<String> {
+        let is_tried_again = self.attaching + self.detaching > 0 && !has_timer;
+        let tried_again = if is_tried_again { "; it is tried again now" } else { "" };
+        Some(format!("{}{tried_again}", self.guest_retries()?))
+    }
 }
 
 /// A running turn.
@@ -82,6 +90,8 @@ pub(super) struct NegTurn {
     pub(super) finishes_from_ms: u64,
     /// Operations that its instance has started and of whose end the guest does not know yet.
     pub(super) in_flight: InFlight,
+    /// The NEGs that the backend did not know in the last sync.
+    pub(super) unknown: Arc<Mutex<Unknown>>,
     pub(super) operations: Arc<dyn Operations>,
     pub(super) found: Found,
 }
@@ -97,12 +107,8 @@ impl NegTurn {
             found,
             ..
         } = self;
-        if let (Ok(false), Some(error)) = (&end, found.guest_retries()) {
-            let tried_again = match found.attaching + found.detaching {
-                0 => "",
-                _ => "; it is tried again now",
-            };
-            end = Err(Failure::from(format!("{error}{tried_again}")));
+        if let (Ok(false), Some(error)) = (&end, found.failure(turn.slot.timer_ms().is_some())) {
+            end = Err(Failure::from(error));
         }
         // Endpoints come and go all the time: what counts is what was asked for, and never as going round in circles.
         turn.effects = Effects {
@@ -254,6 +260,7 @@ impl NegTurn {
     /// `None` if it met an error, which the guest itself retries.
     async fn sync(&mut self) -> Result<Option<SyncReport>, Failure> {
         let target = std::mem::take(&mut self.work.target);
+        *self.unknown.lock() = Unknown::default();
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
             Ok(report) => {
@@ -263,7 +270,7 @@ impl NegTurn {
                 Ok(Some(report))
             }
             Err(error) => {
-                self.found.error = Some(describe(&error));
+                self.found.error = Some(describe(&error, self.unknown.lock().neg()));
                 Ok(None)
             }
         }
@@ -277,5 +284,22 @@ impl NegTurn {
     async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         self.turn.go_on()?;
         self.turn.call(call, args, |answer, _| Ok(answer)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_one_next_try() {
+        let found = Found {
+            attaching: 2,
+            operation_failure: Some("operation 7 failed: gone".to_owned()),
+            ..Found::default()
+        };
+        let says = |has_timer| found.failure(has_timer).unwrap();
+        assert_eq!(says(true), "operation 7 failed: gone", "the event adds the time");
+        assert_eq!(says(false), "operation 7 failed: gone; it is tried again now");
     }
 }

@@ -163,6 +163,7 @@ impl Reconciler for Negs<'_> {
         }
         turn.last_at_ms = entry.last_at_ms;
         let in_flight = Arc::clone(&entry.operations);
+        let unknown = Arc::default();
         self.set_alarm(key, None);
         let (setup, instance) = (self.setup, turn.slot.key().to_owned());
         let noted = Noted {
@@ -170,6 +171,7 @@ impl Reconciler for Negs<'_> {
             operations: Arc::clone(&setup.operations),
             fence: turn.fence.clone(),
             in_flight: Arc::clone(&in_flight),
+            unknown: Arc::clone(&unknown),
             instance: instance.clone(),
         };
         turn.set_backends(Backends {
@@ -183,6 +185,7 @@ impl Reconciler for Negs<'_> {
             inbox,
             finishes_from_ms: self.finishes_from_ms,
             in_flight,
+            unknown,
             operations: Arc::clone(&setup.operations),
             found: Found {
                 operation_failure: self.entry(key).operation_failure.clone(),

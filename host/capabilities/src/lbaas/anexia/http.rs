@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
@@ -19,6 +19,7 @@ use super::created::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
 use super::path;
+use super::token::Token;
 use super::wire;
 use crate::lbaas::Error;
 use crate::remote::ERROR_BODY_MAX_BYTES;
@@ -60,7 +61,7 @@ pub(super) struct Engine {
     pub(super) client: Client,
     /// Base URL without a trailing slash.
     pub(super) base: String,
-    pub(super) token: Secret,
+    pub(super) token: Token,
     pub(super) metrics: Arc<dyn RequestMetrics>,
     pub(super) permits: Semaphore,
     pub(super) rate_limit: RateLimit,
@@ -301,8 +302,21 @@ impl Call {
         Ok(Value::Null)
     }
 
-    /// Sends a request once, as soon as one of the host's request slots is free.
+    /// Sends a request once; once more if the Engine refuses the token and there is a new one.
     async fn send(&self, request: &Request) -> Result<Value, Failure> {
+        let token = self.engine.token.now();
+        let answer = self.send_with(request, &token).await;
+        let is_refused = answer
+            .as_ref()
+            .is_err_and(|failure| failure.error == Error::Unauthorized);
+        match is_refused.then(|| self.engine.token.instead_of(&token)).flatten() {
+            Some(new) => self.send_with(request, &new).await,
+            None => answer,
+        }
+    }
+
+    /// Sends a request as soon as one of the host's request slots is free.
+    async fn send_with(&self, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Ok(_permit) = self.engine.permits.acquire().await else {
             return Err(Failure::withheld(Error::Unavailable(
                 "the host does not send requests any more".to_owned(),
@@ -317,16 +331,17 @@ impl Call {
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
         let url = format!("{}{}", self.engine.base, request.target);
         let json = HeaderValue::from_static("application/json");
-        let header = if request.method == Method::GET {
-            (ACCEPT, json)
+        let media_type = if request.method == Method::GET {
+            ACCEPT
         } else {
-            (CONTENT_TYPE, json)
+            CONTENT_TYPE
         };
+        let headers = [(AUTHORIZATION, token.header()), (media_type, json)];
         let body = request.body.as_ref().map(Value::to_string);
         let sent = self
             .engine
             .client
-            .send(&self.fence, request.method.clone(), &url, [header], body)
+            .send(&self.fence, request.method.clone(), &url, headers, body)
             .await;
         let answer = match sent {
             Ok(answer) => answer,

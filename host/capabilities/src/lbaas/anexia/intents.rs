@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_base::replace;
+use trueup_base::replace::{self, Durable};
+use trueup_base::{folder, regular};
 
 use crate::lbaas::Spec;
 
@@ -290,8 +291,8 @@ impl Intents {
 /// Durably writes a new file and its name.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let write = || {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        std::fs::create_dir_all(folder)?;
+        let folder = regular::folder_of(path);
+        folder::make(folder, Durable::No)?;
         let mut file = File::create(path)?;
         file.write_all(content)?;
         file.sync_data()?;

@@ -37,7 +37,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{AUTHORIZATION, HeaderMap};
 use futures_util::future::join_all;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
@@ -51,6 +50,7 @@ use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
 pub use self::settings::Settings;
+use self::token::Token;
 pub use self::token::{TOKEN_ENV_DEFAULT, TokenAt};
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
@@ -99,13 +99,12 @@ impl Anexia {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
         };
-        let headers = HeaderMap::from_iter([(AUTHORIZATION, token.header())]);
-        let client = client(&base, times, headers, proxies)?;
+        let client = client(&base, times, proxies)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
                 base: base.as_str().trim_end_matches('/').to_owned(),
-                token,
+                token: Token::new(settings.token, token),
                 metrics,
                 permits: Semaphore::new(usize::from(settings.max_concurrent_requests)),
                 rate_limit: RateLimit::default(),

@@ -1,9 +1,10 @@
-//! The Engine's token, from a file or an environment variable.
+//! The Engine's token, from a file or an environment variable. A file is read again once the Engine refuses its token.
 
 use std::env::VarError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
@@ -34,6 +35,58 @@ impl fmt::Display for TokenAt {
             Self::File(path) => write!(f, "the file `{}`", path.display()),
             Self::Variable(name) => write!(f, "the variable `{name}`"),
         }
+    }
+}
+
+/// The token that requests carry.
+#[derive(Debug)]
+pub(super) struct Token {
+    at: TokenAt,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    now: Secret,
+    /// The one before it, which an answer that is still on its way may repeat.
+    before: Option<Secret>,
+}
+
+impl Token {
+    /// `now` was read from there.
+    pub(super) fn new(at: TokenAt, now: Secret) -> Self {
+        let kept = Mutex::new(Kept { now, before: None });
+        Self { at, kept }
+    }
+
+    pub(super) fn now(&self) -> Secret {
+        self.kept.lock().now.clone()
+    }
+
+    /// The token that replaces this one, which the Engine refused. `None` if the file still holds it, or can't be read.
+    pub(super) fn instead_of(&self, refused: &Secret) -> Option<Secret> {
+        // Held while reading: concurrent requests get the same token.
+        let mut kept = self.kept.lock();
+        if kept.now == *refused
+            && let TokenAt::File(path) = &self.at
+        {
+            let read = from_file(path);
+            let new = read.inspect_err(|error| tracing::warn!("the Engine refuses the token: {error}"));
+            let new = new.ok().filter(|new| new != refused)?;
+            kept.before = Some(std::mem::replace(&mut kept.now, new));
+            tracing::info!(
+                "the Engine refused the token; from now on requests carry the new one in {}",
+                self.at
+            );
+        }
+        (kept.now != *refused).then(|| kept.now.clone())
+    }
+
+    /// The text without the token.
+    pub(super) fn scrub(&self, text: String) -> String {
+        let kept = self.kept.lock();
+        let text = kept.now.scrub(text);
+        kept.before.iter().fold(text, |text, before| before.scrub(text))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::bindings::lbaas::api::Host as _;
 use crate::checkpoint;
 use crate::grants::{EVERYTHING, Grant, Grants};
 use crate::guard::AUDITED_PER_CALL_MAX;
+use crate::holdings::{COUNTS_FIRST, Uncounted};
 use crate::lbaas::testing::backend;
 use crate::lbaas::{Api, ObjectRef};
 use crate::meter::Limits;
@@ -199,7 +200,8 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
 #[tokio::test]
 async fn a_limit_refuses_a_call_before_the_first_of_too_many_goes() {
     let (engine, mut host) = alone(None, Some(3), None);
-    let holdings = &host.backends.quotas.clone().holdings;
+    let quotas = Arc::clone(&host.backends.quotas);
+    let holdings = &quotas.holdings;
     holdings.turn_ended("default/a");
     assert_eq!(destroy(&mut host, &["n1"]).await, [COUNTS_FIRST]);
     assert_eq!(holdings.take_uncounted("default/a"), Some(Uncounted::Key));

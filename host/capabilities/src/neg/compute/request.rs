@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
@@ -75,7 +75,7 @@ impl Requests {
         let sender = |request_ms| {
             let request = Duration::from_millis(request_ms);
             let times = Times { request, connect };
-            let client = client(&base, times, HeaderMap::new(), &Matcher::from_env())?;
+            let client = client(&base, times, &Matcher::from_env())?;
             Ok::<_, SettingsError>(Sender { client, times })
         };
         Ok(Self {

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use google_cloud_auth::credentials::service_account::Builder;
 use google_cloud_auth::signer::Signer;
 use http::Method;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 use trueup_base::clock::{Clock as _, SystemClock};
@@ -70,7 +70,7 @@ impl ServiceAccount {
             signer,
             client_email,
             key_id,
-            client: Client::new(&url, TIMES, HeaderMap::new(), &Matcher::from_env())?,
+            client: Client::new(&url, TIMES, &Matcher::from_env())?,
             token_uri,
         })
     }

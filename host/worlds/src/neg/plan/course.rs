@@ -75,7 +75,7 @@ impl Course {
             self.planned
                 .end(operation)
                 .await
-                .map_err(|error| shown::in_words(&error))?;
+                .map_err(|error| shown::in_words(&error, None))?;
             let args = OnOperation {
                 operation,
                 failure: None,
@@ -105,8 +105,10 @@ impl Course {
         match answer {
             Ok(_) => Ok(Ok(())),
             // One NEG failed; the guest goes on with the others.
-            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => Ok(Err(shown::describe(&error))),
-            Err(error) => Err(shown::describe(&error)),
+            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => {
+                Ok(Err(shown::describe(&error, None)))
+            }
+            Err(error) => Err(shown::describe(&error, None)),
         }
     }
 

@@ -348,6 +348,46 @@ async fn metrics_name_paths_without_identifiers() {
 }
 
 #[tokio::test]
+async fn after_a_refusal_the_new_token_of_the_file_is_used_and_none_is_shown() {
+    const NEW: &str = "n3w-secret-token";
+    let (log, _kept) = Log::keep();
+    let server = Server::start(|seen| match (seen.header("authorization"), seen.method.as_str()) {
+        (Some(token), "GET") if token.ends_with(NEW) => Reply::json(200, server_json("s1")),
+        (Some(token), _) if token.ends_with(NEW) => {
+            Reply::json(400, json!({"error": {"message": format!("{TOKEN}, {NEW}")}}))
+        }
+        _ => Reply::status(401),
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    let (engine, _) = engine_with(Settings {
+        url: server.url.clone(),
+        token: token::TokenAt::File(file.clone()),
+        ..Settings::default()
+    });
+    assert_eq!(get_one(&engine).await, Err(Error::Unauthorized));
+    assert_eq!(server.seen().len(), 1, "the same token is not tried again");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(get_one(&engine).await, Err(Error::Unauthorized));
+    std::fs::write(&file, format!("{NEW}\n")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(get_one(&engine).await.unwrap().identifier, "s1");
+    }
+    assert_eq!(
+        server.seen().len(),
+        5,
+        "once more with the new one, then only with that"
+    );
+    let destroyed = engine.destroy(&refs(Kind::Server, &["s1"])).await;
+    assert_eq!(destroyed, [Err(refused(400, "***, ***"))]);
+    let shown = log.lines().join("\n");
+    assert!(shown.contains("can't read the Engine's token") && shown.contains("carry the new one"));
+    assert!(!shown.contains(TOKEN) && !shown.contains(NEW), "{shown}");
+}
+
+#[tokio::test]
 async fn the_token_gets_out_nowhere() {
     let (log, _kept) = Log::keep();
     let echo = json!({"error": {"message": format!("bad header: Token {TOKEN}"), "validation": {TOKEN: [TOKEN]}}});
