@@ -234,8 +234,8 @@ impl Holdings {
         state.set_guessed(key, held.saturating_sub(count));
     }
 
-    /// What the turn of a key must find out before it asks again whether `count` objects may go. `None` if nothing: that
-    /// is as expected, or can't be too much. `is_limited`: another limit also needs the number of all that goes.
+    /// What the turn of a key must find out before it asks again whether `count` objects may go. `None` if it needs
+    /// nothing: that is as expected, or can't be too much. `is_limited`: another limit needs the number of all that goes.
     pub fn uncounted(&self, key: &str, count: u64, is_limited: bool) -> Option<Uncounted> {
         let mut state = self.0.lock();
         state.end_if_over();

@@ -220,7 +220,7 @@ fn what_waits_waits_after_a_restart() {
 }
 
 #[test]
-fn a_guest_that_replaces_more_than_was_expected_is_counted_before_it_destroys() {
+fn a_key_that_loses_more_than_was_expected_is_counted_first() {
     let all = holdings();
     for key in ["web", "api", "dns"] {
         all.guess(key, 0);
