@@ -838,22 +838,24 @@ fn one_service_of_less_than_half_is_replaced_at_once() {
     assert_eq!(engine.objects().len(), before.len());
 }
 
-#[test]
-fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
-    let engine = Engine::start(&[
-        "--settle-ms",
-        "20",
-        "--load-balancer",
-        "lb-1",
-        "--load-balancer",
-        "lb-2",
-    ]);
+/// Against an Engine with two load balancers, both granted.
+fn on_two_load_balancers() -> (Engine, Site) {
+    let mut args = SETTLE.to_vec();
+    args.extend(["--load-balancer", "lb-1", "--load-balancer", "lb-2"]);
+    let engine = Engine::start(&args);
     let site = Site::against(&engine);
+    let (one, both) = ("[\"lb-1\"]", "[\"lb-1\", \"lb-2\"]");
     site.edit(
         "trueup.toml",
-        "read = [\"lb-1\"], write = [\"lb-1\"]",
-        "read = [\"lb-1\", \"lb-2\"], write = [\"lb-1\", \"lb-2\"]",
+        &format!("read = {one}, write = {one}"),
+        &format!("read = {both}, write = {both}"),
     );
+    (engine, site)
+}
+
+#[test]
+fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
+    let (_engine, site) = on_two_load_balancers();
     site.run_once().exits(0);
     site.edit(
         "trueup.toml",
@@ -867,4 +869,26 @@ fn a_move_to_another_load_balancer_waits_for_nothing_in_a_plan_either() {
         ran.last_line(),
         "3 services: 3 true, 0 failed; 29 created, 29 destroyed"
     );
+}
+
+#[test]
+fn all_that_the_calls_of_a_turn_destroy_waits_together() {
+    for (file, from, to) in [
+        // Everything on the one that stays is replaced, or belongs to other UIDs.
+        ("manifests/web.yaml", "name: https\n", "name: tls\n"),
+        ("trueup.toml", "cluster = \"quickstart\"", "cluster = \"other\""),
+    ] {
+        let (engine, site) = on_two_load_balancers();
+        let both = "load_balancers = [\"lb-1\", \"lb-2\"]";
+        site.edit("trueup.toml", "load_balancers = [\"lb-1\"]", both);
+        site.run_once().exits(0);
+        let before = engine.objects();
+        site.edit("trueup.toml", both, "load_balancers = [\"lb-1\"]");
+        site.edit(file, from, to);
+        let plan = site.plan().exits(3);
+        assert_eq!(plan.said("a run waits for an approval").len(), 1, "{plan}");
+        let ran = site.run_once().exits(1);
+        assert!(ran.stdout.contains("3 failed; 0 created, 0 destroyed"), "{ran}");
+        assert_eq!(engine.objects(), before, "{to}");
+    }
 }

@@ -99,6 +99,7 @@ impl Host {
             refused: &mut self.refused,
             blast: &mut self.blast,
             removing: self.removing,
+            foreseen: self.foreseen,
         };
         let question = async || {
             let answer = match fault(guard.backends, name, args) {

@@ -52,6 +52,8 @@ pub(crate) struct Guard<'a> {
     pub(crate) blast: &'a mut Blast,
     /// As [`crate::Host::removing`].
     pub(crate) removing: bool,
+    /// As [`crate::Host::foreseen`].
+    pub(crate) foreseen: Option<u64>,
 }
 
 impl Guard<'_> {
@@ -135,6 +137,7 @@ pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: 
         refused: &mut Refused::default(),
         blast: &mut Blast::default(),
         removing: false,
+        foreseen: None,
     };
     guard.refuse(scope, what, 1)
 }

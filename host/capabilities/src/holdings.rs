@@ -76,6 +76,9 @@ pub struct Kept {
     pub held: BTreeMap<String, u64>,
     /// What the round that now waits has destroyed.
     pub destroyed: u64,
+    /// The keys whose change is approved and not done.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub approved: BTreeSet<String>,
 }
 
 /// What waits for an approval.
@@ -121,8 +124,8 @@ struct State {
     /// How many objects the keys may lose beside, at most, that had no turn since they changed.
     guessed: BTreeMap<String, u64>,
     guessed_total: u64,
-    /// How many objects the running turns destroy in all, as far as they found out.
-    counted: BTreeMap<String, u64>,
+    /// Keys of which exactly that goes which is expected.
+    counted: BTreeSet<String>,
     /// What the turns must find out that were not allowed to destroy yet.
     uncounted: BTreeMap<String, Uncounted>,
     /// How many more objects the turns may destroy that began to, whatever else is to go meanwhile: no key is left half
@@ -160,6 +163,7 @@ impl Holdings {
         state.held = kept.held;
         state.destroyed = kept.destroyed;
         state.goes_on = kept.destroyed > 0;
+        state.approved = kept.approved;
     }
 
     /// The state to save; `None` if it has not changed since the last call.
@@ -168,6 +172,7 @@ impl Holdings {
         let is_changed = std::mem::take(&mut state.is_changed);
         is_changed.then(|| Kept {
             held: state.held.clone(),
+            approved: state.approved.clone(),
             destroyed: if state.refused.is_empty() && !state.goes_on {
                 0
             } else {
@@ -234,25 +239,29 @@ impl Holdings {
         state.set_guessed(key, held.saturating_sub(count));
     }
 
-    /// What the turn of a key must find out before it asks again whether `count` objects may go. `None` if it needs
-    /// nothing: that is as expected, or can't be too much. `is_limited`: another limit needs the number of all that goes.
-    pub fn uncounted(&self, key: &str, count: u64, is_limited: bool) -> Option<Uncounted> {
+    /// What the turn of a key must find out before it asks again whether `count` of `has` objects may go. `None` if it
+    /// needs nothing: that is as expected, or can't be too much. `is_limited`: another limit needs the number of all that
+    /// goes.
+    pub fn uncounted(&self, key: &str, count: u64, has: u64, is_limited: bool) -> Option<Uncounted> {
         let mut state = self.0.lock();
         state.end_if_over();
-        let (is_counted, is_expected) = (state.counted.contains_key(key), count <= state.going(key));
+        let (is_counted, is_expected) = (state.counted.contains(key), count <= state.going(key));
         let needs = match state.guard {
-            _ if is_limited && !is_counted => Some(Uncounted::Key),
+            _ if is_limited => Some(Uncounted::Key),
             None => None,
             Some(_) if state.approved.contains(key) || state.has_begun(key, count) => None,
-            Some(_) if is_expected && !is_counted => None,
             Some(_) => {
                 if !is_counted && !state.guessed.contains_key(key) {
-                    let most = state.held.get(key).copied().unwrap_or_default().max(count);
+                    let held = state.held.get(key).copied().unwrap_or_default();
+                    let most = held.max(has).max(count);
                     let beside = most.saturating_sub(state.going(key));
                     state.set_guessed(key, beside);
                 }
-                let is_undecided = state.may_be_above() && !state.is_above();
-                is_undecided.then_some(if is_counted { Uncounted::Others } else { Uncounted::Key })
+                match state.may_be_above() {
+                    true if !is_counted => Some(Uncounted::Key),
+                    true if is_expected && !state.is_above() => Some(Uncounted::Others),
+                    _ => None,
+                }
             }
         };
         match needs {
@@ -267,17 +276,12 @@ impl Holdings {
         self.0.lock().uncounted.remove(key)
     }
 
-    /// The guest of a key says how many objects its next calls destroy in all.
+    /// A key loses exactly this many objects: all, or as many as its guest says that the calls of its turn destroy.
     pub fn foresee(&self, key: &str, count: u64) {
         self.expect(key, count);
         let mut state = self.0.lock();
         state.set_guessed(key, 0);
-        state.counted.insert(key.to_owned(), count);
-    }
-
-    /// How many objects the running turn of a key destroys in all, if it found that out.
-    pub fn foreseen(&self, key: &str) -> Option<u64> {
-        self.0.lock().counted.get(key).copied()
+        state.counted.insert(key.to_owned());
     }
 
     /// The turn of a key ended, or it needs none: it loses nothing that was not expected.
@@ -385,7 +389,7 @@ impl Holdings {
         let mut state = self.0.lock();
         state.set_going(key, 0);
         state.turn_ended(key);
-        state.approved.remove(key);
+        state.is_changed |= state.approved.remove(key);
         state.is_changed |= state.refused.remove(key);
     }
 

@@ -225,21 +225,25 @@ fn a_key_that_loses_more_than_was_expected_is_counted_first() {
     for key in ["web", "api", "dns"] {
         all.guess(key, 0);
     }
-    assert_eq!(all.uncounted("web", 2, false), Some(Uncounted::Key), "29 of 29 may go");
+    assert_eq!(
+        all.uncounted("web", 2, 0, false),
+        Some(Uncounted::Key),
+        "29 of 29 may go"
+    );
     assert_eq!(all.take_uncounted("web"), Some(Uncounted::Key));
     assert_eq!(all.take_uncounted("web"), None, "once");
     all.foresee("web", 14);
     assert_eq!(
-        all.uncounted("web", 2, false),
+        all.uncounted("web", 2, 0, false),
         Some(Uncounted::Others),
         "api and dns come first"
     );
-    assert_eq!(all.uncounted("api", 8, false), Some(Uncounted::Key));
+    assert_eq!(all.uncounted("api", 8, 0, false), Some(Uncounted::Key));
     all.foresee("api", 8);
-    assert_eq!(all.uncounted("api", 8, false), None, "22 of 29 go in any case");
+    assert_eq!(all.uncounted("api", 8, 0, false), None, "22 of 29 go in any case");
     assert!(all.admit("api", 8).is_err());
     all.turn_ended("dns");
-    assert_eq!(all.uncounted("web", 2, false), None);
+    assert_eq!(all.uncounted("web", 2, 0, false), None);
     assert!(all.admit("web", 2).is_err(), "22 of 29");
     assert_eq!(all.waiting().unwrap().keys, ["api", "web"]);
 }
@@ -248,29 +252,67 @@ fn a_key_that_loses_more_than_was_expected_is_counted_first() {
 fn a_key_whose_guest_began_to_destroy_goes_on_whatever_else_is_to_go() {
     let all = holdings();
     all.guess("web", 0);
-    assert_eq!(all.uncounted("web", 2, false), None, "14 of 29 at most");
+    assert_eq!(all.uncounted("web", 2, 0, false), None, "14 of 29 at most");
     assert_eq!(all.admit("web", 2), Ok(()));
     all.destroyed("web", 2);
     all.expect("api", 8);
     assert!(all.admit("api", 8).is_ok(), "10 of 29, as far as is known");
     for _ in 0..2 {
-        assert_eq!(all.uncounted("web", 6, false), None);
+        assert_eq!(all.uncounted("web", 6, 0, false), None);
         assert_eq!(all.admit("web", 6), Ok(()), "22 of 29 go, but it has begun");
         all.destroyed("web", 6);
     }
-    assert_eq!(all.uncounted("web", 1, false), None, "no count makes it less");
-    assert!(all.admit("web", 1).is_err());
+    assert_eq!(
+        all.uncounted("web", 1, 0, false),
+        Some(Uncounted::Key),
+        "more than was there"
+    );
+}
+
+#[test]
+fn what_is_gone_goes_after_the_turns_of_what_else_changed() {
+    let all = holdings();
+    all.foresee("dns", all.held_by_gone("dns"));
+    all.guess("web", 0);
+    assert_eq!(
+        all.uncounted("dns", 7, 0, false),
+        Some(Uncounted::Others),
+        "21 of 29 may go"
+    );
+    all.turn_ended("web");
+    assert_eq!(all.uncounted("dns", 7, 0, false), None);
+    assert_eq!(all.admit("dns", 7), Ok(()));
+}
+
+#[test]
+fn a_key_that_was_not_counted_may_lose_what_its_turn_saw() {
+    let all = holdings();
+    assert_eq!(all.uncounted("new", 2, 10, false), None, "10 of 29");
+    assert_eq!(all.uncounted("other", 2, 10, false), Some(Uncounted::Key), "20 of 29");
+}
+
+#[test]
+fn an_approval_holds_after_a_restart_until_it_is_done() {
+    let all = holdings();
+    all.expect("web", 14);
+    all.expect("api", 8);
+    assert!(all.admit("web", 14).is_err());
+    all.approve().unwrap();
+    let kept = all.changed().unwrap();
+    assert_eq!(kept.approved.len(), 2);
+    let (again, _) = uncounted();
+    again.restore(kept);
+    assert_eq!(
+        (again.uncounted("web", 14, 14, false), again.admit("web", 14)),
+        (None, Ok(()))
+    );
+    again.settled("web", 0);
+    assert_eq!(again.changed().unwrap().approved, ["api".to_owned()].into());
 }
 
 #[test]
 fn a_limit_of_calls_needs_the_number_of_all_that_goes() {
     let limited = Holdings::default();
-    assert_eq!(limited.uncounted("web", 1, true), Some(Uncounted::Key));
-    limited.foresee("web", 14);
-    assert_eq!(
-        (limited.uncounted("web", 1, true), limited.foreseen("web")),
-        (None, Some(14))
-    );
-    limited.turn_ended("web");
-    assert_eq!(limited.foreseen("web"), None, "each turn counts anew");
+    assert_eq!(limited.uncounted("web", 1, 0, true), Some(Uncounted::Key));
+    assert_eq!(limited.uncounted("web", 1, 0, false), None, "it has the number");
 }

@@ -40,6 +40,8 @@ pub struct Host {
     /// Whether the desired state of the next calls is that nothing remains. If so, the call may destroy everything, and
     /// `destroy_percent` does not apply; `destroy_max` does.
     pub removing: bool,
+    /// How many objects the next call destroys in all, if its guest said so before.
+    pub foreseen: Option<u64>,
     /// The last output of the running call, on one line, that may explain why it ended: the text of a panic, or the
     /// last line that it printed to stderr.
     pub last_words: Option<String>,
@@ -67,6 +69,7 @@ impl Host {
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
+            foreseen: None,
             last_words: None,
             began: neg::Began::default(),
             wasi: Slot::default(),

@@ -68,8 +68,6 @@ pub(crate) struct Blast {
     /// What the call itself created. It did not exist before, so it must not increase the base of the percentage.
     made: BTreeSet<ObjectRef>,
     sent: BTreeSet<ObjectRef>,
-    /// How many objects the call destroys in all, as far as is known before: a limit refuses it before it destroys any.
-    foreseen: usize,
     /// The number of objects by the last list and the call's later changes; `None` without a list.
     pub(crate) left: Option<u64>,
 }
@@ -95,13 +93,6 @@ impl Blast {
         self.left = self.left.map(|left| (left + made).saturating_sub(destroyed));
     }
 
-    /// Sets how many objects the call is to destroy in all, before it destroys the first.
-    pub(crate) fn foresee(&mut self, count: Option<u64>) {
-        if self.sent.is_empty() {
-            self.foreseen = count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-        }
-    }
-
     /// Counts objects sent to the Engine for destruction, whatever it answers: a request that timed out may have been
     /// carried out.
     pub(crate) fn send(&mut self, grant: Option<&Grant>, refs: &[ObjectRef]) {
@@ -110,14 +101,15 @@ impl Blast {
         }
     }
 
-    /// Whether destroying these, too, would exceed a limit; each object counts once per call. `removing`: the key is to
-    /// be removed, so all of it may be destroyed, and the percentage does not apply. Returns the limit's key in the
+    /// Whether destroying these, too, would exceed a limit; each object counts once per call. `foreseen`: how many
+    /// the call destroys in all, as far as is known before: a limit refuses it before it destroys any. `removing`: the key
+    /// is to be removed, so all of it may be destroyed, and the percentage does not apply. Returns the limit's key in the
     /// configuration, and the excess.
     pub(crate) fn above(
         &self,
         grant: Option<&Grant>,
         refs: &[ObjectRef],
-        removing: bool,
+        (foreseen, removing): (Option<u64>, bool),
     ) -> Option<(&'static str, String)> {
         let grant = grant?;
         let percent = grant.destroy_percent.filter(|_| !removing);
@@ -129,7 +121,10 @@ impl Blast {
             .filter(|reference| !self.sent.contains(reference))
             .cloned()
             .collect();
-        let destroyed = self.foreseen.max(self.sent.len() + new.len());
+        let foreseen = foreseen
+            .and_then(|count| usize::try_from(count).ok())
+            .unwrap_or_default();
+        let destroyed = foreseen.max(self.sent.len() + new.len());
         if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
             return Some((
                 "destroy_max",
@@ -140,7 +135,7 @@ impl Blast {
             ));
         }
         let found = |resource: &&ObjectRef| !self.made.contains(*resource);
-        let destroyed = self.foreseen.max(self.sent.iter().chain(&new).filter(found).count());
+        let destroyed = foreseen.max(self.sent.iter().chain(&new).filter(found).count());
         let seen = self.seen.len();
         let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
         Some((
@@ -236,17 +231,17 @@ mod tests {
         blast.see(grant, &all);
         blast.see(grant, &all[..4]);
         assert_eq!(
-            blast.above(grant, &refs(0..4), false),
+            blast.above(grant, &refs(0..4), (None, false)),
             None,
             "half of eight, each seen once"
         );
         blast.send(grant, &refs(0..3));
         assert_eq!(
-            blast.above(grant, &refs(0..4), false),
+            blast.above(grant, &refs(0..4), (None, false)),
             None,
             "three of them count already"
         );
-        let above = blast.above(grant, &refs(3..5), false).unwrap();
+        let above = blast.above(grant, &refs(3..5), (None, false)).unwrap();
         assert_eq!(
             (above.0, above.1.as_str()),
             (
@@ -255,11 +250,11 @@ mod tests {
             )
         );
         assert_eq!(
-            blast.above(grant, &refs(3..5), true),
+            blast.above(grant, &refs(3..5), (None, true)),
             None,
             "all of a key that is gone goes"
         );
-        let above = blast.above(grant, &refs(3..6), true).unwrap();
+        let above = blast.above(grant, &refs(3..6), (None, true)).unwrap();
         assert_eq!(
             (above.0, above.1.as_str()),
             (
@@ -269,7 +264,7 @@ mod tests {
         );
         blast = Blast::default();
         assert!(
-            blast.above(grant, &refs(0..1), false).is_some(),
+            blast.above(grant, &refs(0..1), (None, false)).is_some(),
             "nothing was seen by this call"
         );
     }
@@ -283,18 +278,18 @@ mod tests {
         blast.see(grant, &all[..2]);
         blast.make(grant, &all[2..]);
         blast.see(grant, &all);
-        let above = blast.above(grant, &refs(0..2), false).unwrap();
+        let above = blast.above(grant, &refs(0..2), (None, false)).unwrap();
         assert_eq!(
             above.1,
             "destroying 2 of the 2 objects that the call has seen is above `destroy_percent` of 50"
         );
         assert_eq!(
-            blast.above(grant, &refs(1..100), false),
+            blast.above(grant, &refs(1..100), (None, false)),
             None,
             "it may take back what it made"
         );
         blast.send(grant, &refs(1..100));
-        assert!(blast.above(grant, &refs(0..1), false).is_some());
+        assert!(blast.above(grant, &refs(0..1), (None, false)).is_some());
     }
 
     #[test]
@@ -304,11 +299,11 @@ mod tests {
             blast.see(grant, &[object(1)]);
             blast.make(grant, &[object(2)]);
             blast.send(grant, &refs(0..3));
-            assert_eq!(blast.above(grant, &refs(0..9), false), None);
+            assert_eq!(blast.above(grant, &refs(0..9), (None, false)), None);
         }
         assert!(blast.seen.is_empty() && blast.made.is_empty() && blast.sent.is_empty());
         let none = limits(Some(0), None);
-        let above = blast.above(Some(&none), &refs(0..1), true).unwrap();
+        let above = blast.above(Some(&none), &refs(0..1), (None, true)).unwrap();
         assert_eq!(above.1, "destroying 1 object in one call is above `destroy_max` of 0");
     }
 }

@@ -36,7 +36,8 @@ pub enum StoreError {
     NotADigest(String),
     /// The content of an entry does not match its name.
     #[error(
-        "the stored guest {} is damaged: its content has the digest {found}; delete it and run `trueup guest lock`",
+        "the stored guest {} is damaged: its content has the digest {found}; put the bytes of the digest in its name back, or \
+         delete it: then `trueup guest lock` fetches what the lock file pins",
         file.display()
     )]
     Damaged {
@@ -234,7 +235,10 @@ mod tests {
             fs::write(&file, damage).unwrap();
             let error = store.get(&digest).unwrap_err().to_string();
             assert!(error.contains(&file.display().to_string()), "{error}");
-            assert!(error.contains("delete it and run `trueup guest lock`"), "{error}");
+            assert!(
+                error.contains("put the bytes of the digest in its name back"),
+                "{error}"
+            );
             store.put(b"a guest").unwrap();
             assert_eq!(store.get(&digest).unwrap().unwrap(), b"a guest");
         }

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use trueup_capabilities::meter::Limits;
 use trueup_journal::{Ask, Call, Ending, Event, Segment};
 
 use crate::compare;
@@ -26,6 +27,9 @@ pub struct Written {
     about: String,
     guest: String,
     config: Value,
+    /// Those that are not the default ones.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    limits: Map<String, Value>,
     given: BTreeMap<&'static str, u64>,
     steps: Vec<WrittenStep>,
 }
@@ -117,9 +121,19 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
         ),
         guest: format!("{}@{}", header.guest, header.version),
         config: value(&header.settings)?,
+        limits: limits(&header.limits)?,
         given: BTreeMap::from([("now_ms", now_ms.unwrap_or_default())]),
         steps: steps.steps,
     })
+}
+
+/// The limits of a recording, without those that a scenario has by default or does not know.
+fn limits(recorded: &RawValue) -> Result<Map<String, Value>, NoScenario> {
+    let (Value::Object(mut limits), default) = (value(recorded)?, json!(Limits::default())) else {
+        return Ok(Map::new());
+    };
+    limits.retain(|key, limit| default.get(key).is_some_and(|default| default != limit));
+    Ok(limits)
 }
 
 /// The last entry that counts, if the recording was rolled back.

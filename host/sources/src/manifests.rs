@@ -370,6 +370,9 @@ impl Listing {
                 continue;
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if is_manifest(&path) {
+                    self.refuse(&path, "is a folder, must be a file".to_owned());
+                }
                 self.list(&path, depth + 1);
             } else if is_manifest(&path) {
                 self.add(path);
@@ -388,7 +391,8 @@ impl Listing {
             Ok(look) => {
                 self.files.insert(file, look);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // It disappeared after its folder was listed.
+            Err(_) if fs::symlink_metadata(&file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {}
             Err(error) => self.refuse(&file, format!("cannot be read: {error}")),
         }
     }
@@ -426,11 +430,11 @@ fn is_manifest(path: &Path) -> bool {
         .is_some_and(|extension| matches!(extension, "yaml" | "yml" | "json"))
 }
 
-/// Follows a symbolic link. Anything other than a file, such as a pipe, counts as missing.
+/// Follows a symbolic link. Anything other than a file, such as a pipe, is an error.
 fn look_at(file: &Path) -> io::Result<Look> {
     let metadata = fs::metadata(file)?;
     if !metadata.is_file() {
-        return Err(io::ErrorKind::NotFound.into());
+        return Err(io::Error::other("it is no file"));
     }
     Ok(Look {
         bytes: metadata.len(),

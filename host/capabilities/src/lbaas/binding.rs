@@ -61,12 +61,13 @@ impl<'a> Guard<'a> {
             &self.identity.instance,
             refs.len() as u64,
         );
-        let (grant, removing) = (self.lbaas_grant(), self.removing);
-        if holdings.uncounted(key, count, quota::limits(grant, removing)).is_some() {
+        let (grant, foreseen, removing) = (self.lbaas_grant(), self.foreseen, self.removing);
+        let is_limited = foreseen.is_none() && quota::limits(grant, removing);
+        let has = self.blast.left.unwrap_or_default();
+        if holdings.uncounted(key, count, has, is_limited).is_some() {
             return Err(Error::AccessDenied(COUNTS_FIRST.to_owned()));
         }
-        self.blast.foresee(holdings.foreseen(key));
-        let (limit, what) = match self.blast.above(grant, refs, removing) {
+        let (limit, what) = match self.blast.above(grant, refs, (foreseen, removing)) {
             Some(above) => above,
             None => match holdings.admit(key, count) {
                 Ok(()) => return Ok(()),

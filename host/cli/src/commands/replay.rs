@@ -14,7 +14,7 @@ use trueup_capabilities::log::Log;
 use trueup_instance::replay::{self, ReplayError};
 use trueup_instance::{Program, StartError};
 use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
-use trueup_registry::{Reference, Store};
+use trueup_registry::{Reference, Store, StoreError};
 use trueup_work::load::Loader;
 use trueup_work::needs::Named;
 use trueup_worlds::KINDS;
@@ -257,7 +257,7 @@ impl<'l> Programs<'l> {
         if let Some(wanted) = &self.wanted {
             return Ok(Arc::clone(wanted));
         }
-        let reference = recorded(file, segment);
+        let reference = recorded(file, segment)?;
         if let Some(program) = self.loaded.get(&reference) {
             return Ok(Arc::clone(program));
         }
@@ -278,25 +278,28 @@ impl<'l> Programs<'l> {
 
 /// The guest that made a recording: one that ships, or whose bytes are in the recording's state folder, by its digest;
 /// else the one of its name and version.
-fn recorded(file: &Path, segment: &Segment) -> Reference {
+///
+/// # Errors
+/// If the stored bytes are damaged, or can't be read.
+fn recorded(file: &Path, segment: &Segment) -> Result<Reference, StoreError> {
     let header = &segment.header;
     let ships = trueup_guests_builtin::GUESTS
         .iter()
         .find(|guest| guest.digest == header.digest);
     // STATE/journals/GUEST/KEY/N.jsonl
     let state_dir = file.ancestors().nth(4);
-    let stored = state_dir.and_then(|state_dir| Store::at(state_dir).path(&header.digest).ok());
-    match (ships, stored.filter(|stored| stored.is_file())) {
-        (Some(guest), _) => Reference::Builtin {
-            name: guest.name.to_owned(),
-            version: guest.version.to_owned(),
-        },
-        (None, Some(stored)) => Reference::File(stored),
-        (None, None) => Reference::Builtin {
-            name: header.guest.clone(),
-            version: header.version.clone(),
-        },
+    if let (None, Some(store)) = (ships, state_dir.map(Store::at)) {
+        match store.get(&header.digest) {
+            Ok(Some(_)) => return Ok(Reference::File(store.path(&header.digest)?)),
+            Ok(None) | Err(StoreError::NotADigest(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
+    let (name, version) = ships.map_or((&*header.guest, &*header.version), |guest| (guest.name, guest.version));
+    Ok(Reference::Builtin {
+        name: name.to_owned(),
+        version: version.to_owned(),
+    })
 }
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {

@@ -70,6 +70,7 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     problems.extend(contested(status));
     if let Some(manager) = reads.manager() {
+        problems.extend(manager.each().filter_map(|(managed, _)| managed.refused()));
         problems.extend(manager.each().filter_map(|(managed, _)| {
             let waiting = managed.active.quotas.holdings.waiting()?;
             let (guest, objects) = (managed.name, waiting.text("objects"));

@@ -74,7 +74,6 @@ fn all_manifests_below_a_folder_are_read_and_nothing_else() {
         write(&folder, ".data/linked", &service("linked"));
         std::os::unix::fs::symlink(".data/linked", folder.path().join("linked.yaml")).unwrap();
         std::os::unix::fs::symlink(".", folder.path().join("circle")).unwrap();
-        std::os::unix::fs::symlink("nowhere", folder.path().join("dangling.yaml")).unwrap();
     }
     let snapshot = load(folder.path()).unwrap();
     assert_eq!(names(&snapshot.objects), ["a", "b", "c", "linked"]);
@@ -288,6 +287,24 @@ fn a_folder_that_goes_away_takes_nothing_with_it() {
     fs::rename(parent.path().join("away"), &inner).unwrap();
     reading.look(61_000);
     assert!(reading.is_complete() && reading.problems.is_empty() && reading.listed);
+}
+
+#[test]
+fn a_manifest_that_is_no_file_any_more_keeps_its_objects() {
+    let folder = folder(&[("a.yaml", &service("a")), ("b.yaml", &service("b"))]);
+    let mut reading = settled(&folder);
+    let (a, b) = (folder.path().join("a.yaml"), folder.path().join("b.yaml"));
+    fs::remove_file(&a).unwrap();
+    std::os::unix::fs::symlink("nowhere", &a).unwrap();
+    fs::remove_file(&b).unwrap();
+    fs::create_dir(&b).unwrap();
+    reading.look(2_000);
+    reading.look(60_000);
+    assert_eq!(names(&reading.objects), ["a", "b"]);
+    let said = said(&folder, &reading.problems);
+    assert!(said[0].starts_with("a.yaml: cannot be read: "), "{said:?}");
+    assert_eq!(said[1], "b.yaml: is a folder, must be a file");
+    assert!(!reading.is_complete());
 }
 
 #[test]

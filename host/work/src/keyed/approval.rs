@@ -22,10 +22,14 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         for key in affected {
             let text = key.to_string();
             if !self.world.is_desired(key) && self.world.leaves(key, 1) == 0 {
-                holdings.expect(&text, holdings.held_by_gone(&text));
+                holdings.foresee(&text, holdings.held_by_gone(&text));
             } else {
                 let has = holdings.held(&text);
-                holdings.guess(&text, has.saturating_sub(self.world.leaves(key, has)));
+                let going = has.saturating_sub(self.world.leaves(key, has));
+                match self.world.keeps_the_rest(key) {
+                    true => holdings.foresee(&text, going),
+                    false => holdings.guess(&text, going),
+                }
             }
         }
         let freed = holdings.freed();

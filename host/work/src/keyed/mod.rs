@@ -188,6 +188,11 @@ pub trait Reconciler: Sized {
     fn wanted(&mut self, key: &Self::Key) -> Wanted<Self::Desired>;
     /// How many of the objects that a key has now it is to keep.
     fn leaves(&self, key: &Self::Key, has: u64) -> u64;
+    /// Whether the key surely keeps those, since it asks for what was last reached but for fewer or other parts that
+    /// count. If not, its guest may replace any of them.
+    fn keeps_the_rest(&self, _key: &Self::Key) -> bool {
+        false
+    }
     /// Whether the turn that runs works towards another state than the one that is desired now.
     fn is_outdated(&self, _key: &Self::Key, _desired: &Self::Desired) -> bool {
         false

@@ -61,6 +61,8 @@ pub struct Turn {
     pub(crate) interrupt: Arc<Interrupt>,
     /// Whether the next calls are to remove everything.
     pub removing: bool,
+    /// How many objects the next call destroys in all, if its guest said so.
+    pub foreseen: Option<u64>,
     /// Whether the next calls say how many objects the key has.
     pub counts: bool,
     /// How much was created and destroyed, however the turn ends.
@@ -103,6 +105,7 @@ impl Turn {
             fence,
             interrupt,
             removing: false,
+            foreseen: None,
             counts: false,
             effects: Effects::default(),
             changes: Vec::new(),
@@ -201,7 +204,7 @@ impl Turn {
         let args = slot::arguments(call, args)?;
         let mut open = self.slot.take()?;
         let host = open.instance.host_mut();
-        host.removing = self.removing;
+        (host.removing, host.foreseen) = (self.removing, self.foreseen);
         let before = host.meter.effects;
         self.last_at_ms = host.backends.clock.now_ms().max(self.last_at_ms.saturating_add(1));
         let span = self.decided.begin(host, call, self.removing);

@@ -38,6 +38,17 @@ pub struct Managed {
 }
 
 impl Managed {
+    /// That the version that the configuration names was refused at the start, in one line. `None` also after a command.
+    pub fn refused(&self) -> Option<String> {
+        let refused = self.revisions.lock().refused()?.reference.clone();
+        Some(format!(
+            "guest `{}`: {refused} was refused when the host started, and another version stays active with its own settings: \
+             trueup check --config {} says why",
+            self.name,
+            self.config.file()
+        ))
+    }
+
     /// The status of its comparison, with the promotion that waits.
     pub(super) fn compared_so_far(&self, shadow: &Shadow) -> shadow::Status {
         shadow::Status {

@@ -123,12 +123,16 @@ pub struct Configured {
     /// Its settings. Absent in a file of an older host: they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Value>,
+    /// It was refused, and then a command made another version active.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_refused: bool,
 }
 
 impl Configured {
-    /// Whether both name the same guest, with whatever settings.
-    pub(super) fn is_same_guest(&self, other: &Self) -> bool {
-        (&self.reference, &self.digest) == (&other.reference, &other.digest)
+    /// Whether `now` requests another version than this did: another guest, or other settings for one that was refused.
+    pub(super) fn is_edited(&self, now: &Self) -> bool {
+        let is_same_guest = (&self.reference, &self.digest) == (&now.reference, &now.digest);
+        !is_same_guest || self.was_refused && self.settings != now.settings
     }
 }
 
@@ -254,6 +258,11 @@ impl Revisions {
         self.document.configured.as_ref()
     }
 
+    /// What the configuration names and was refused at the start. `None` also after a command.
+    pub fn refused(&self) -> Option<&Configured> {
+        self.document.refused.as_ref()
+    }
+
     /// The settings with which the active version last ran. `None` if that is not known.
     pub(super) fn settings(&self) -> Option<&Value> {
         self.document.settings.as_ref()
@@ -302,7 +311,10 @@ impl Revisions {
         if revision.by != By::Configuration
             && let Some(seen) = document.refused.take()
         {
-            document.configured = Some(seen);
+            document.configured = Some(Configured {
+                was_refused: true,
+                ..seen
+            });
         }
         document.revisions.push(revision);
         let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);
@@ -394,6 +406,7 @@ mod tests {
             reference: "file:x.wasm".to_owned(),
             digest: format!("sha256:{version}"),
             settings: None,
+            was_refused: false,
         };
         let settings = json!({"max_servers": 3});
         revisions.configure(configured("1"), &settings).unwrap();
@@ -405,10 +418,16 @@ mod tests {
         );
         revisions.push(revision("3")).unwrap();
         let again = Revisions::load(dir.path(), "lbaas").unwrap();
-        assert_eq!(
-            again.configured(),
-            Some(&configured("2")),
-            "the operator has decided since"
+        let seen = again.configured().unwrap();
+        assert!(!seen.is_edited(&configured("2")), "the operator has decided since");
+        let other_settings = Configured {
+            settings: Some(json!({"max_servers": 2})),
+            ..configured("2")
+        };
+        assert!(seen.is_edited(&other_settings), "and decides again");
+        assert!(
+            !configured("2").is_edited(&other_settings),
+            "those are for the active version"
         );
         assert_eq!(again.settings(), Some(&settings), "a refused version changes none");
     }
@@ -425,6 +444,7 @@ mod tests {
             reference: "builtin:lbaas@1".to_owned(),
             digest: "sha256:1".to_owned(),
             settings: None,
+            was_refused: false,
         };
         revisions.configure(configured.clone(), &json!({})).unwrap();
 
@@ -537,6 +557,7 @@ mod tests {
             reference: "builtin:lbaas@1".to_owned(),
             digest: "sha256:1".to_owned(),
             settings: None,
+            was_refused: false,
         };
         revisions.push(revision("1")).unwrap();
         revisions.configure(configured.clone(), &json!({})).unwrap();

@@ -68,13 +68,15 @@ pub(crate) async fn begin(
             return section.begun(active, revisions, Some(problem)).await;
         }
     };
-    let configured = Configured {
+    let mut configured = Configured {
         reference: section.guest.reference.to_string(),
         digest: fetched.program.guest.digest.to_string(),
         settings: Some(section.guest.settings.clone()),
+        was_refused: false,
     };
     let before = revisions.configured();
-    let is_edited = !before.is_some_and(|before| before.is_same_guest(&configured));
+    let is_edited = before.is_none_or(|before| before.is_edited(&configured));
+    configured.was_refused = !is_edited && before.is_some_and(|before| before.was_refused);
     let with = match active {
         Some(active) if !is_edited || active.guest.digest == fetched.program.guest.digest => {
             section.goes_on(instances(active), &revisions)

@@ -15,8 +15,9 @@ mod setup;
 mod turn;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,6 +57,20 @@ pub(crate) struct Services<'a> {
     shared: Arc<Shared>,
     desired: DesiredState,
     quarantine: Arc<Quarantine>,
+    /// What was last reached of each key, and what its turn works towards: hashes of all but its servers.
+    reached: BTreeMap<Key, u64>,
+    begun: BTreeMap<Key, u64>,
+}
+
+/// A hash of what a Service asks for, without its servers.
+fn without_servers(desired: &Desired) -> u64 {
+    let without = Desired {
+        servers: Vec::new(),
+        ..desired.clone()
+    };
+    let mut hash = DefaultHasher::new();
+    serde_json::to_string(&without).unwrap_or_default().hash(&mut hash);
+    hash.finish()
 }
 
 impl<'a> Services<'a> {
@@ -74,6 +89,8 @@ impl<'a> Services<'a> {
             shared: Arc::new(shared),
             desired,
             quarantine,
+            reached: BTreeMap::new(),
+            begun: BTreeMap::new(),
         })
     }
 
@@ -197,11 +214,20 @@ impl Reconciler for Services<'_> {
         }
     }
 
+    fn keeps_the_rest(&self, key: &Key) -> bool {
+        let desired = self.desired.desired(key).and_then(Result::ok);
+        desired.is_some_and(|desired| self.reached.get(key) == Some(&without_servers(&desired)))
+    }
+
     fn is_outdated(&self, key: &Key, desired: &Option<Desired>) -> bool {
         self.desired.desired(key).and_then(Result::ok) != *desired
     }
 
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {
+        self.reached.remove(key);
+        if let Some(desired) = &desired {
+            self.begun.insert(key.clone(), without_servers(desired));
+        }
         let locations = self.desired.locations(&self.shared.known.lock(), key);
         if let Some(desired) = &desired
             && turn.shared.active.plan.is_none()
@@ -237,6 +263,9 @@ impl Reconciler for Services<'_> {
         let in_service: Vec<_> = in_service.collect();
         let publisher = &self.shared.publisher;
         publisher.report(publish::success(key, gone, effects, &in_service));
+        if let Some(begun) = self.begun.remove(key).filter(|_| !gone) {
+            self.reached.insert(key.clone(), begun);
+        }
         let Effects { created, destroyed } = effects;
         self.setup.keyed.active.quotas.holdings.done(&key.to_string());
         let did = match (created, destroyed) {

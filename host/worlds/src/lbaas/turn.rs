@@ -1,6 +1,6 @@
 //! The turn of one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -47,6 +47,13 @@ impl From<Unpublished> for Failure {
     }
 }
 
+/// One reconciliation of a turn.
+struct Step {
+    desired: Desired,
+    /// Nothing is to remain.
+    removes: bool,
+}
+
 /// A running turn.
 pub(super) struct ServiceTurn {
     pub(super) shared: Arc<Shared>,
@@ -75,65 +82,93 @@ impl ServiceTurn {
         locations: Locations,
         moved: BTreeSet<String>,
     ) -> Result<bool, Failure> {
-        let mut left = Vec::new();
-        for (uid, on) in locations {
-            if moved.contains(&uid) {
-                let on: Vec<String> = on.into_iter().collect();
-                self.known(|known, key| known::forget(known, key, &uid, &on))?;
-                continue;
+        let is_gone = desired.is_none();
+        for (uid, on) in locations.iter().filter(|(uid, _)| moved.contains(*uid)) {
+            let on: Vec<String> = on.iter().cloned().collect();
+            self.known(|known, key| known::forget(known, key, uid, &on))?;
+        }
+        let mut ahead = self.steps(desired, locations, &moved);
+        while let Some(step) = ahead.front() {
+            if step.removes {
+                self.remove(&ahead).await?;
+            } else {
+                self.serve(&ahead).await?;
             }
-            match &desired {
-                // Load balancers that the configuration no longer names come after those that it names.
-                Some(desired) if desired.service_uid == uid => {
-                    let on = on
+            ahead.pop_front();
+        }
+        if is_gone {
+            let fence = self.turn.fence.clone();
+            self.shared.publisher.release(&self.key, &fence).await?;
+        }
+        Ok(is_gone)
+    }
+
+    /// The reconciliations of the turn, in order: what is left under other UIDs goes first, and what is left on load
+    /// balancers that the configuration no longer names comes after those that it names. Each of these comes by itself:
+    /// if it can't be reached, the others are clean nevertheless.
+    fn steps(&self, desired: Option<Desired>, locations: Locations, moved: &BTreeSet<String>) -> VecDeque<Step> {
+        let settings = &self.shared.settings;
+        let removal = |uid: &str, on| Step {
+            desired: adapter::removal(&self.key, uid, on, settings),
+            removes: true,
+        };
+        let (mut ahead, mut left) = (VecDeque::new(), Vec::new());
+        for (uid, on) in locations.into_iter().filter(|(uid, _)| !moved.contains(uid)) {
+            let is_own = |desired: &Desired| desired.service_uid == uid;
+            match desired.as_ref().filter(|desired| is_own(desired)) {
+                Some(desired) => {
+                    let on: Vec<String> = on
                         .into_iter()
-                        .filter(|identifier| !desired.load_balancers.contains(identifier))
-                        .collect::<Vec<_>>();
-                    if !on.is_empty() {
-                        left.push((uid, on));
-                    }
+                        .filter(|at| !desired.load_balancers.contains(at))
+                        .collect();
+                    left.extend(self.apart(on).map(|on| removal(&uid, on)));
                 }
-                _ => self.remove(&uid, on.into_iter().collect()).await?,
+                None => ahead.extend(self.apart(on.into_iter().collect()).map(|on| removal(&uid, on))),
             }
         }
-        let fence = self.turn.fence.clone();
-        let Some(desired) = desired else {
-            self.shared.publisher.release(&self.key, &fence).await?;
-            return Ok(true);
+        let desired = desired.map(|desired| Step {
+            desired,
+            removes: false,
+        });
+        ahead.extend(desired);
+        ahead.extend(left);
+        ahead
+    }
+
+    /// Those that the configuration names together, and each of the others by itself.
+    fn apart(&self, on: Vec<String>) -> impl Iterator<Item = Vec<String>> {
+        let settings = &self.shared.settings;
+        let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
+        let left = left.into_iter().map(|at| vec![at]);
+        std::iter::once(named).chain(left).filter(|on| !on.is_empty())
+    }
+
+    /// Reconciles the Service, and says what is in service.
+    async fn serve(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
+        let Some(Step { desired, .. }) = ahead.front() else {
+            return Ok(());
         };
+        let fence = self.turn.fence.clone();
         // Of a load balancer without a grant nothing is remembered: nothing is created there.
-        self.granted(&desired)?;
+        self.granted(desired)?;
         // On disk before anything is created, so that it can be found again whatever happens next.
         self.known(|known, key| known::remember(known, key, &desired.service_uid, &desired.load_balancers))?;
         let shared = Arc::clone(&self.shared);
         let publisher = &shared.publisher;
         publisher.claim(&self.key, &desired.service_uid, &fence).await?;
-        self.reconcile(&desired).await?;
-        self.in_service = addresses_only(self.call("reconciliation.status", &desired, Err).await?)?;
+        self.reconcile(ahead).await?;
+        self.in_service = addresses_only(self.call("reconciliation.status", desired, Err).await?)?;
         let serving = publisher.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
-        serving.await?;
-        for (uid, on) in left {
-            self.remove(&uid, on).await?;
-        }
-        Ok(false)
+        Ok(serving.await?)
     }
 
-    /// Removes every object under `uid` on these load balancers. Each that left the configuration comes by itself,
-    /// after the others: if it can't be reached, the others are clean nevertheless.
-    async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
-        let shared = Arc::clone(&self.shared);
-        let settings = &shared.settings;
-        let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
-        let left = left.into_iter().map(|at| vec![at]);
-        for on in std::iter::once(named).chain(left).filter(|on| !on.is_empty()) {
-            let removal = adapter::removal(&self.key, uid, on.clone(), settings);
-            self.turn.removing = true;
-            let removed = self.reconcile(&removal).await;
-            self.turn.removing = false;
-            removed?;
-            self.known(|known, key| known::forget(known, key, uid, &on))?;
-        }
-        Ok(())
+    /// Removes every object of a UID on some load balancers.
+    async fn remove(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
+        let Some(Step { desired, .. }) = ahead.front() else {
+            return Ok(());
+        };
+        self.reconcile(ahead).await?;
+        self.known(|known, key| known::forget(known, key, &desired.service_uid, &desired.load_balancers))
     }
 
     fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {
@@ -158,7 +193,11 @@ impl ServiceTurn {
         Ok(())
     }
 
-    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
+    /// Makes the first of the reconciliations that are ahead.
+    async fn reconcile(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
+        let Some(Step { desired, removes }) = ahead.front() else {
+            return Ok(());
+        };
         self.granted(desired)?;
         let has_left = self.has_left(&desired.load_balancers);
         self.turn.counts = true;
@@ -176,27 +215,37 @@ impl ServiceTurn {
             }
             error => Err(error),
         };
+        self.turn.foreseen = None;
         let report = loop {
+            self.turn.removing = *removes;
             let report = self.call(RECONCILE, desired, unless_unknown).await;
+            self.turn.removing = false;
             match self.holdings().take_uncounted(&instance) {
-                Some(Uncounted::Key) if report.is_err() => self.count(desired).await?,
+                Some(Uncounted::Key) if report.is_err() => self.count(ahead).await?,
                 Some(Uncounted::Others) if report.is_err() => break Err(Failure::gave_way(OTHERS_COUNT_MS)),
-                _ => break report,
+                _ => break report.map(drop),
             }
         };
         self.turn.counts = false;
         report
     }
 
-    /// Has the guest say how many objects a reconciliation destroys. All, if it can't say that now.
-    async fn count(&mut self, desired: &Desired) -> Result<(), Failure> {
-        let plan: Result<Plan, Failure> = self.call("reconciliation.reconcile-check", desired, Err).await;
-        let going = match plan {
-            Ok(plan) => plan.destroy.len() as u64,
-            Err(failure) if failure.blame == Blame::Host => self.holdings().held(self.turn.slot.key()),
-            Err(failure) => return Err(failure),
-        };
-        self.holdings().foresee(self.turn.slot.key(), going);
+    /// Has the guest say how many objects the reconciliations that are ahead destroy. If it can't say that now: as many
+    /// as there are.
+    async fn count(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
+        let mut counts = Vec::new();
+        for Step { desired, removes } in ahead {
+            self.turn.removing = *removes;
+            let plan: Result<Plan, Failure> = self.call("reconciliation.reconcile-check", desired, Err).await;
+            self.turn.removing = false;
+            counts.push(match plan {
+                Ok(plan) => plan.destroy.len() as u64,
+                Err(failure) if failure.blame == Blame::Host => self.holdings().held(self.turn.slot.key()),
+                Err(failure) => return Err(failure),
+            });
+        }
+        self.turn.foreseen = counts.first().copied();
+        self.holdings().foresee(self.turn.slot.key(), counts.iter().sum());
         Ok(())
     }
 

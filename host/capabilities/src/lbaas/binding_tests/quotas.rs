@@ -45,19 +45,20 @@ fn backends(engine: &Arc<Engine>, clock: &Arc<VirtualClock>) -> Backends {
 }
 
 fn instance(key: &str, grants: &Grants, backends: &Backends) -> Host {
-    // Its turn has counted before, and found nothing that is to go.
-    backends.quotas.holdings.foresee(key, 0);
     let identity = Identity {
         instance: key.into(),
         ..guest()
     };
-    Host::new(
+    let mut host = Host::new(
         identity,
         Tape::memory(),
         grants.clone(),
         backends.clone(),
         Limits::default(),
-    )
+    );
+    // Its guest said that nothing is to go.
+    host.foreseen = Some(0);
+    host
 }
 
 /// The only instance, with these limits, and its Engine.
@@ -200,12 +201,11 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
 #[tokio::test]
 async fn a_limit_refuses_a_call_before_the_first_of_too_many_goes() {
     let (engine, mut host) = alone(None, Some(3), None);
-    let quotas = Arc::clone(&host.backends.quotas);
-    let holdings = &quotas.holdings;
-    holdings.turn_ended("default/a");
+    host.foreseen = None;
     assert_eq!(destroy(&mut host, &["n1"]).await, [COUNTS_FIRST]);
-    assert_eq!(holdings.take_uncounted("default/a"), Some(Uncounted::Key));
-    holdings.foresee("default/a", 4);
+    let quotas = Arc::clone(&host.backends.quotas);
+    assert_eq!(quotas.holdings.take_uncounted("default/a"), Some(Uncounted::Key));
+    host.foreseen = Some(4);
     let above = "destroying 4 objects in one call is above `destroy_max` of 3";
     assert_eq!(destroy(&mut host, &["n1"]).await, [above]);
     assert!(!engine.asked().iter().any(|asked| asked.starts_with("destroy")));
