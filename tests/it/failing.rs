@@ -194,9 +194,15 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
     ran(&mut site.command_of(&["audit", "verify"], &[])).exits(0);
 
     // The recording of an incident becomes a scenario that ends as the guest did.
-    let panicked = &segments(&site, "panic")[0].name;
-    let written = ran(program().args(["journal", "to-scenario"]).arg(panicked)).exits(0);
-    assert!(written.stdout.contains("expect_ending"), "{written}");
+    for (name, limit) in [("panic", "imports_per_call"), ("ask", "imports_per_call")] {
+        let recorded = &segments(&site, name)[0].name;
+        let written = ran(program().args(["journal", "to-scenario"]).arg(recorded)).exits(0);
+        assert!(written.stdout.contains("expect_ending"), "{written}");
+        assert!(
+            written.stdout.contains(limit),
+            "the limits are those of the recording: {written}"
+        );
+    }
 
     // The others go on, with changes and with regular looks. The host leaves alone what is set aside.
     for node_port in 30081..30084 {

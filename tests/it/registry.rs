@@ -406,7 +406,7 @@ fn a_stored_guest_that_was_tampered_with_is_fetched_again_or_refused() {
     registry.stop();
     goes_on(
         site.run_once(),
-        "delete it and run `trueup guest lock`; fetching it again failed: ",
+        "then `trueup guest lock` fetches what the lock file pins; fetching it again failed: ",
     );
     fs::remove_file(&entry).unwrap();
     goes_on(site.run_once(), "asking for its manifest: ");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use support::{Site, program, ran};
+use support::{Site, program, ran, trueup};
 
 use super::{Running, active, candidates, error, recorded, revision, revisions, running, running_with};
 
@@ -132,6 +132,13 @@ fn a_refused_version_takes_its_settings_along_and_every_command_says_so() {
         planned.stderr.contains(warning) && planned.stderr.contains(stays),
         "{planned}"
     );
+    let status = trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]).exits(1);
+    assert!(
+        status
+            .stdout
+            .contains("other-settings.wasm was refused when the host started"),
+        "{status}"
+    );
     let checked = ran(&mut site.command("check", &["--output", "json"]));
     let next = "trueup guest history lbaas --config ";
     let wanted = ("guest lbaas", " is refused at gate: ", next);
@@ -152,6 +159,13 @@ fn a_refused_version_takes_its_settings_along_and_every_command_says_so() {
     let note = noted(&running.site);
     let says = "guest `lbaas`: revision 2 (`lbaas@2`) is active with its own settings, not those of the configuration, not file:";
     assert!(note.starts_with(says), "{note}");
+    let running =
+        running.restarted(|site| site.edit("trueup.toml", "backoff_initial_us = 20", "backoff_initial_us = 30"));
+    let said = running.host.stderr();
+    assert!(
+        said.contains("other-settings.wasm is refused at "),
+        "an edit asks for it again: {said}"
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             format!("{shown} belongs to user {owner} alone"),
             "run the host as that user; a check and a plan by this one leave nothing behind",
         );
-        return (Finding::wrong(check, Mark::Warning, trouble), false);
+        let is_running = StateLock::taken(state_dir).is_ok_and(|taken| taken.is_some());
+        return (Finding::wrong(check, Mark::Warning, trouble), is_running);
     }
     match StateLock::taken(state_dir) {
         Ok(None) if folder != state_dir => (Finding::ok(check, format!("{shown}: a run creates it")), false),

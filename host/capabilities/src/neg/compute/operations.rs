@@ -93,7 +93,13 @@ impl Operations {
         let mut builder = redb::Database::builder();
         builder.set_cache_size(CACHE_BYTES);
         let created = backend.and_then(|backend| builder.create_with_backend(backend));
-        let database = created.map_err(|error| StoreError::new(&of, error))?;
+        let database = created.map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => StoreError::new(&of, error),
+            _ => StoreError::new(
+                &of,
+                format!("{error}; if it is damaged, remove it: the host compares every NEG anew"),
+            ),
+        })?;
         let version = begin_layout(&database).map_err(|error| StoreError::new(&of, error))?;
         if version != LAYOUT_VERSION {
             let reason = format!("was written in layout {version}, may be layout {LAYOUT_VERSION}");
@@ -176,6 +182,18 @@ fn begin_layout(database: &redb::Database) -> Result<u32, redb::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_file_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("operations.redb");
+        std::fs::write(&file, "garbage").unwrap();
+        let error = Operations::open(&file).unwrap_err().to_string();
+        assert!(
+            error.ends_with("; if it is damaged, remove it: the host compares every NEG anew"),
+            "{error}"
+        );
+    }
 
     fn started(instance: &str, number: u64) -> Started {
         Started {
