@@ -239,9 +239,8 @@ impl Holdings {
         state.set_guessed(key, held.saturating_sub(count));
     }
 
-    /// What the turn of a key must find out before it asks again whether `count` of `has` objects may go. `None` if it
-    /// needs nothing: that is as expected, or can't be too much. `is_limited`: another limit needs the number of all that
-    /// goes.
+    /// What the turn of a key must find out before it asks again whether `count` of `has` objects may go. `None` if
+    /// that is as expected, or can't be too much. `is_limited`: another limit needs the number of all that goes.
     pub fn uncounted(&self, key: &str, count: u64, has: u64, is_limited: bool) -> Option<Uncounted> {
         let mut state = self.0.lock();
         state.end_if_over();

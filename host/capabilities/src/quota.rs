@@ -101,9 +101,9 @@ impl Blast {
         }
     }
 
-    /// Whether destroying these, too, would exceed a limit; each object counts once per call. `foreseen`: how many
-    /// the call destroys in all, as far as is known before: a limit refuses it before it destroys any. `removing`: the key
-    /// is to be removed, so all of it may be destroyed, and the percentage does not apply. Returns the limit's key in the
+    /// Whether destroying these, too, would exceed a limit; each object counts once per call. `foreseen`: how many the
+    /// call destroys in all, if that is known: then a limit refuses it before it destroys any. `removing`: the key is
+    /// to be removed, so all of it may be destroyed, and the percentage does not apply. Returns the limit's key in the
     /// configuration, and the excess.
     pub(crate) fn above(
         &self,

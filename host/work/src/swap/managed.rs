@@ -38,7 +38,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// That the version that the configuration names was refused at the start, in one line. `None` also after a command.
+    /// That the version of the configuration was refused at the start, in one line. `None` also after a command.
     pub fn refused(&self) -> Option<String> {
         let refused = self.revisions.lock().refused()?.reference.clone();
         Some(format!(
