@@ -270,6 +270,15 @@ impl Holdings {
         needs
     }
 
+    /// Whether a key of which is known what it loses waits for the turns of others that changed: together it may be too
+    /// much.
+    pub fn comes_after_others(&self, key: &str) -> bool {
+        let state = self.0.lock();
+        let is_due = state.approved.contains(key) || state.has_begun(key, state.going(key));
+        let loses = state.counted.contains(key) && state.going(key) > 0 && !is_due;
+        loses && state.may_be_above() && !state.is_above()
+    }
+
     /// What the turn of a key must find out, since it was not allowed to destroy yet. Asked once.
     pub fn take_uncounted(&self, key: &str) -> Option<Uncounted> {
         self.0.lock().uncounted.remove(key)

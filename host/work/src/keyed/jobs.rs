@@ -20,6 +20,9 @@ use crate::slot::InstanceSlot;
 /// long. A key waits no longer than that for its first call.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(2);
 
+/// When a key that comes after others is looked at again: their turns take about as long.
+const AFTER_OTHERS_MS: u64 = 50;
+
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn has_room(&self) -> bool {
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
@@ -52,6 +55,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 return;
             };
             match self.world.wanted(&key) {
+                Wanted::Work(_) if self.holdings().comes_after_others(&key.to_string()) => {
+                    self.controller
+                        .done(&key, Outcome::GaveWay(AFTER_OTHERS_MS), self.now_ms());
+                }
                 Wanted::Work(desired) => self.start_or_hold(key, desired),
                 Wanted::Refused(error) => self.refuse(key, error),
                 Wanted::Waits(why) => {
