@@ -43,6 +43,9 @@ pub enum Uncounted {
 /// object after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
 pub const ROUND_MS: u64 = 600_000;
 
+/// How long keys wait for the turns of others that changed. Where keys change all the time, there are always others.
+pub const OTHERS_MAX_MS: u64 = 5_000;
+
 /// A destruction above both limits waits for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApproveAbove {
@@ -124,6 +127,8 @@ struct State {
     /// How many objects the keys may lose beside, at most, that had no turn since they changed.
     guessed: BTreeMap<String, u64>,
     guessed_total: u64,
+    /// When the first of the keys that wait for others began to, by `Clock::steady_ms`.
+    waits_since_ms: Option<u64>,
     /// Keys of which exactly that goes which is expected.
     counted: BTreeSet<String>,
     /// What the turns must find out that were not allowed to destroy yet.
@@ -258,7 +263,7 @@ impl Holdings {
                 }
                 match state.may_be_above() {
                     true if !is_counted => Some(Uncounted::Key),
-                    true if is_expected && !state.is_above() => Some(Uncounted::Others),
+                    true if is_expected && state.waits_for_others() => Some(Uncounted::Others),
                     _ => None,
                 }
             }
@@ -273,10 +278,10 @@ impl Holdings {
     /// Whether a key of which is known what it loses waits for the turns of others that changed: together it may be too
     /// much.
     pub fn comes_after_others(&self, key: &str) -> bool {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let is_due = state.approved.contains(key) || state.has_begun(key, state.going(key));
         let loses = state.counted.contains(key) && state.going(key) > 0 && !is_due;
-        loses && state.may_be_above() && !state.is_above()
+        loses && state.waits_for_others()
     }
 
     /// What the turn of a key must find out, since it was not allowed to destroy yet. Asked once.
@@ -510,6 +515,7 @@ impl State {
 
     fn set_guessed(&mut self, key: &str, count: u64) {
         self.guessed_total = self.guessed_total - set(&mut self.guessed, key, count) + count;
+        self.waits_since_ms.take_if(|_| self.guessed.is_empty());
     }
 
     fn turn_ended(&mut self, key: &str) {
@@ -527,6 +533,17 @@ impl State {
     fn is_above(&self) -> bool {
         let going = self.going_total + self.destroyed;
         self.guard.is_some() && self.above().is_above(going, self.all())
+    }
+
+    /// Whether keys that lose something wait for the turns of those that may lose something.
+    fn waits_for_others(&mut self) -> bool {
+        let Some((_, clock)) = &self.guard else { return false };
+        let now_ms = clock.steady_ms();
+        if !self.may_be_above() || self.is_above() {
+            return false;
+        }
+        let since_ms = *self.waits_since_ms.get_or_insert(now_ms);
+        now_ms.saturating_sub(since_ms) < OTHERS_MAX_MS
     }
 
     /// The same if all keys lose as much as they may.

@@ -283,6 +283,19 @@ fn what_is_gone_goes_after_the_turns_of_what_else_changed() {
 }
 
 #[test]
+fn where_others_change_all_the_time_a_key_waits_for_them_no_longer_than_seconds() {
+    let (all, clock) = counted();
+    all.foresee("dns", 7);
+    all.guess("web", 0);
+    assert!(all.comes_after_others("dns"));
+    clock.advance_ms(OTHERS_MAX_MS);
+    assert!(!all.comes_after_others("dns"));
+    all.turn_ended("web");
+    all.guess("web", 0);
+    assert!(all.comes_after_others("dns"), "each had its turn meanwhile");
+}
+
+#[test]
 fn a_key_that_was_not_counted_may_lose_what_its_turn_saw() {
     let all = holdings();
     assert_eq!(all.uncounted("new", 2, 10, false), None, "10 of 29");
