@@ -283,7 +283,7 @@ fn what_is_gone_goes_after_the_turns_of_what_else_changed() {
 }
 
 #[test]
-fn where_others_change_all_the_time_a_key_waits_for_them_no_longer_than_seconds() {
+fn a_key_waits_for_others_for_seconds_at_most() {
     let (all, clock) = counted();
     all.foresee("dns", 7);
     all.guess("web", 0);
