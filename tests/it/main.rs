@@ -5,6 +5,7 @@
 #![cfg(test)]
 
 mod admin;
+mod approvals;
 mod audit;
 mod bad_input;
 mod beginning;
