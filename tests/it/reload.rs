@@ -127,6 +127,11 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
     site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");
     site.edit(CONFIG, "settings = {", "settings = { max_servers = 3,");
     is_refused("builtin:lbaas@2 is refused at ");
+    // The host itself has its contents in memory, but another run could not begin.
+    let servers = site.state_dir().join("servers.json");
+    std::fs::write(&servers, "{").unwrap();
+    is_refused("servers.json");
+    std::fs::remove_file(servers).unwrap();
     assert_eq!(engine.requests(), before, "no request went to the Engine");
     assert!(!host.stdout().contains("read again and taken"), "{}", host.stdout());
 

@@ -121,6 +121,9 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
                 .await?
                 .check_configured()?;
         }
+        if !needs.guests.is_empty() {
+            kind.check_state(config)?;
+        }
     }
     Ok(())
 }
