@@ -42,35 +42,8 @@ pub(crate) struct Started {
 /// What an instance has started in this process and of whose end the guest does not know yet, by number.
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
 
-/// The NEGs that the backend did not know in one sync.
-#[derive(Debug, Default)]
-pub(crate) struct Unknown {
-    /// The last one that was read: that need not be an error, and where it is one, the sync ends.
-    read: Option<NegRef>,
-    /// The first one that was to be changed.
-    changed: Option<NegRef>,
-}
-
-impl Unknown {
-    /// The one of which a guest speaks that reports its first error.
-    pub(crate) fn neg(&self) -> Option<&NegRef> {
-        self.changed.as_ref().or(self.read.as_ref())
-    }
-
-    fn after_read<T>(&mut self, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
-        if let Err(Error::NotFound) = &answer {
-            self.read = Some(neg.clone());
-        }
-        answer
-    }
-
-    fn after_change<T>(&mut self, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
-        if let Err(Error::NotFound) = &answer {
-            self.changed.get_or_insert_with(|| neg.clone());
-        }
-        answer
-    }
-}
+/// The last NEG of a sync that the backend did not know: the one that an error of the guest is about, or one like it.
+pub(crate) type Unknown = Arc<Mutex<Option<NegRef>>>;
 
 /// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts and the
 /// NEGs that the backend does not know.
@@ -81,7 +54,7 @@ pub(crate) struct Noted {
     /// The fence of the epoch of the decision.
     pub(crate) fence: Fence,
     pub(crate) in_flight: InFlight,
-    pub(crate) unknown: Arc<Mutex<Unknown>>,
+    pub(crate) unknown: Unknown,
 }
 
 impl Noted {
@@ -95,18 +68,24 @@ impl Noted {
     }
 }
 
+/// The answer to a question about `neg`, which is noted if the backend does not know it.
+fn noted<T>(unknown: &Unknown, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
+    if let Err(Error::NotFound) = &answer {
+        *unknown.lock() = Some(neg.clone());
+    }
+    answer
+}
+
 #[async_trait]
 impl Api for Noted {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
         self.check()?;
-        let answer = self.api.ensure(neg, subnet, request).await;
-        self.unknown.lock().after_change(neg, answer)
+        noted(&self.unknown, neg, self.api.ensure(neg, subnet, request).await)
     }
 
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         self.check()?;
-        let answer = self.api.list_endpoints(neg).await;
-        self.unknown.lock().after_read(neg, answer)
+        noted(&self.unknown, neg, self.api.list_endpoints(neg).await)
     }
 
     async fn change(
@@ -118,7 +97,7 @@ impl Api for Noted {
     ) -> Result<u64, Error> {
         self.check()?;
         let answer = self.api.change(attaches, neg, endpoints, request).await;
-        let operation = self.unknown.lock().after_change(neg, answer)?;
+        let operation = noted(&self.unknown, neg, answer)?;
         let started = Started {
             attaches,
             endpoints: endpoints.len(),
@@ -141,19 +120,14 @@ mod tests {
             name: "web".to_owned(),
             zone: zone.to_owned(),
         };
-        let not_found = || Err::<(), _>(Error::NotFound);
-        let mut unknown = Unknown::default();
-        let says = |unknown: &Unknown| describe(&guest::Error::Api(Error::NotFound), unknown.neg());
-        unknown.after_change(&neg("a"), Ok(())).unwrap();
-        assert_eq!(says(&unknown), "Compute Engine does not know the NEG, or not any more");
+        let unknown = Unknown::default();
+        let says = || describe(&guest::Error::Api(Error::NotFound), unknown.lock().as_ref());
+        noted(&unknown, &neg("a"), Ok(())).unwrap();
+        assert_eq!(says(), "Compute Engine does not know the NEG, or not any more");
         for zone in ["b", "c"] {
-            unknown.after_read(&neg(zone), not_found()).unwrap_err();
+            noted(&unknown, &neg(zone), Err::<(), _>(Error::NotFound)).unwrap_err();
             let text = format!("Compute Engine does not know NEG `web` in zone `{zone}`, or not any more");
-            assert_eq!(says(&unknown), text, "the last that was read ended the sync");
-        }
-        for zone in ["d", "e"] {
-            unknown.after_change(&neg(zone), not_found()).unwrap_err();
-            assert!(says(&unknown).contains("zone `d`"), "the guest reports its first error");
+            assert_eq!(says(), text, "the last one that was read ended the sync");
         }
     }
 }

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::meter::Effects;
@@ -90,8 +89,7 @@ pub(super) struct NegTurn {
     pub(super) finishes_from_ms: u64,
     /// Operations that its instance has started and of whose end the guest does not know yet.
     pub(super) in_flight: InFlight,
-    /// The NEGs that the backend did not know in the last sync.
-    pub(super) unknown: Arc<Mutex<Unknown>>,
+    pub(super) unknown: Unknown,
     pub(super) operations: Arc<dyn Operations>,
     pub(super) found: Found,
 }
@@ -260,7 +258,7 @@ impl NegTurn {
     /// `None` if it met an error, which the guest itself retries.
     async fn sync(&mut self) -> Result<Option<SyncReport>, Failure> {
         let target = std::mem::take(&mut self.work.target);
-        *self.unknown.lock() = Unknown::default();
+        *self.unknown.lock() = None;
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
             Ok(report) => {
@@ -270,7 +268,7 @@ impl NegTurn {
                 Ok(Some(report))
             }
             Err(error) => {
-                self.found.error = Some(describe(&error, self.unknown.lock().neg()));
+                self.found.error = Some(describe(&error, self.unknown.lock().as_ref()));
                 Ok(None)
             }
         }
