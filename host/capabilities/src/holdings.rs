@@ -12,8 +12,8 @@
 //! approve -> the waiting keys may -------------------------------------------> go
 //! ```
 //!
-//! A guest may destroy more of a key than was expected, such as where it replaces everything. Where that could be too
-//! much, the turn of the key first finds out how much it is in all, so that a key goes on whole or waits whole.
+//! A guest may destroy more of a key than was expected, for example if it replaces everything. If that could be too
+//! much, the turn of the key first finds out how many objects go in all. So a key changes as a whole or waits as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +27,7 @@ use trueup_base::text::counted;
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
 
-/// What a guest gets that asks to destroy more than was expected. Tells it from a refusal, too.
+/// The answer to a guest that asks to destroy more than was expected. It tells a count from a refusal.
 pub const COUNTS_FIRST: &str = "the host first counts what is to be destroyed";
 
 /// What a turn must find out before its key may lose more than was expected.
@@ -35,7 +35,7 @@ pub const COUNTS_FIRST: &str = "the host first counts what is to be destroyed";
 pub enum Uncounted {
     /// How many objects its key is to lose in all: [`Holdings::foresee`].
     Key,
-    /// How many the other keys are to lose that had no turn since they changed. Those turns come first.
+    /// How many objects other keys are to lose, which changed and had no turn since. Their turns come first.
     Others,
 }
 
@@ -43,7 +43,8 @@ pub enum Uncounted {
 /// object after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
 pub const ROUND_MS: u64 = 600_000;
 
-/// How long keys wait for the turns of others that changed. Where keys change all the time, there are always others.
+/// How long keys wait for the turns of others that changed, in milliseconds. If keys change all the time, there are
+/// always others.
 pub const OTHERS_MAX_MS: u64 = 5_000;
 
 /// A destruction above both limits waits for an approval.
@@ -124,17 +125,17 @@ struct State {
     held_total: u64,
     going: BTreeMap<String, u64>,
     going_total: u64,
-    /// How many objects the keys may lose beside, at most, that had no turn since they changed.
+    /// For each key that changed and had no turn since: how many objects it may lose at most, beside those expected.
     guessed: BTreeMap<String, u64>,
     guessed_total: u64,
     /// When the first of the keys that wait for others began to, by `Clock::steady_ms`.
     waits_since_ms: Option<u64>,
-    /// Keys of which exactly that goes which is expected.
+    /// Keys that lose exactly what is expected.
     counted: BTreeSet<String>,
-    /// What the turns must find out that were not allowed to destroy yet.
+    /// For each key whose turn was not allowed to destroy yet: what that must find out.
     uncounted: BTreeMap<String, Uncounted>,
-    /// How many more objects the turns may destroy that began to, whatever else is to go meanwhile: no key is left half
-    /// destroyed.
+    /// For each key whose turn began to destroy: how many more objects it may destroy, whatever else is to go meanwhile.
+    /// So no key is left half destroyed.
     admitted: BTreeMap<String, u64>,
     /// For each key that lost objects in this round: how many it had before.
     before: BTreeMap<String, u64>,
@@ -145,6 +146,8 @@ struct State {
     refused: BTreeSet<String>,
     approved: BTreeSet<String>,
     is_changed: bool,
+    /// Approvals changed since the state was saved: the next process must not miss one, nor take an old one for new.
+    has_new_approvals: bool,
     /// This is the round of an earlier process or term, and a part of it waits.
     goes_on: bool,
 }
@@ -175,6 +178,7 @@ impl Holdings {
     pub fn changed(&self) -> Option<Kept> {
         let mut state = self.0.lock();
         let is_changed = std::mem::take(&mut state.is_changed);
+        state.has_new_approvals = false;
         is_changed.then(|| Kept {
             held: state.held.clone(),
             approved: state.approved.clone(),
@@ -184,6 +188,12 @@ impl Holdings {
                 state.destroyed
             },
         })
+    }
+
+    /// Whether the state is to be saved at once: something waits for an approval, or an approval came or ended.
+    pub fn is_urgent(&self) -> bool {
+        let state = self.0.lock();
+        !state.refused.is_empty() || state.has_new_approvals
     }
 
     /// The known number of a key's objects.
@@ -236,7 +246,7 @@ impl Holdings {
         }
     }
 
-    /// The same for a key that may lose more than `count`: what becomes of it is up to its guest.
+    /// The same for a key that may lose more than `count`: its guest decides that.
     pub fn guess(&self, key: &str, count: u64) {
         self.expect(key, count);
         let mut state = self.0.lock();
@@ -275,8 +285,8 @@ impl Holdings {
         needs
     }
 
-    /// Whether a key of which is known what it loses waits for the turns of others that changed: together it may be too
-    /// much.
+    /// Whether a key that loses a known number of objects waits for the turns of others that changed: together they may
+    /// lose too many.
     pub fn comes_after_others(&self, key: &str) -> bool {
         let mut state = self.0.lock();
         let is_due = state.approved.contains(key) || state.has_begun(key, state.going(key));
@@ -284,7 +294,7 @@ impl Holdings {
         loses && state.waits_for_others()
     }
 
-    /// What the turn of a key must find out, since it was not allowed to destroy yet. Asked once.
+    /// Takes what the turn of a key must find out before it may destroy.
     pub fn take_uncounted(&self, key: &str) -> Option<Uncounted> {
         self.0.lock().uncounted.remove(key)
     }
@@ -402,7 +412,8 @@ impl Holdings {
         let mut state = self.0.lock();
         state.set_going(key, 0);
         state.turn_ended(key);
-        state.is_changed |= state.approved.remove(key);
+        state.has_new_approvals |= state.approved.remove(key);
+        state.is_changed |= state.has_new_approvals;
         state.is_changed |= state.refused.remove(key);
     }
 
@@ -449,7 +460,7 @@ impl Holdings {
         state.approved.extend(waiting.keys.iter().cloned());
         state.refused.clear();
         state.begin_round();
-        state.is_changed = true;
+        (state.is_changed, state.has_new_approvals) = (true, true);
         Some(waiting)
     }
 }

@@ -309,8 +309,10 @@ fn an_approval_holds_after_a_restart_until_it_is_done() {
     all.expect("api", 8);
     assert!(all.admit("web", 14).is_err());
     all.approve().unwrap();
+    assert!(all.is_urgent());
     let kept = all.changed().unwrap();
     assert_eq!(kept.approved.len(), 2);
+    assert!(!all.is_urgent());
     let (again, _) = uncounted();
     again.restore(kept);
     assert_eq!(
@@ -318,6 +320,7 @@ fn an_approval_holds_after_a_restart_until_it_is_done() {
         (None, Ok(()))
     );
     again.settled("web", 0);
+    assert!(again.is_urgent(), "a later change needs another approval");
     assert_eq!(again.changed().unwrap().approved, ["api".to_owned()].into());
 }
 

@@ -49,14 +49,13 @@ impl ObjectCounts {
         self.is_known
     }
 
-    /// Writes the current counts: immediately if `now`, else when `PAUSE` has passed or a removal waits for an
-    /// approval.
+    /// Writes the current counts: immediately if `now` or [`Holdings::is_urgent`], else when `PAUSE` has passed.
     ///
     /// # Errors
     /// If the file can't be written.
     pub fn keep(&mut self, holdings: &Holdings, now: bool) -> io::Result<()> {
         let is_due = self.written.is_none_or(|written| written.elapsed() >= PAUSE);
-        if !now && !is_due && holdings.waiting().is_none() {
+        if !now && !is_due && !holdings.is_urgent() {
             return Ok(());
         }
         if let Some(kept) = holdings.changed() {

@@ -26,7 +26,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             } else {
                 let has = holdings.held(&text);
                 let going = has.saturating_sub(self.world.leaves(key, has));
-                match self.world.keeps_the_rest(key) {
+                match self.world.loses_no_others(key) {
                     true => holdings.foresee(&text, going),
                     false => holdings.guess(&text, going),
                 }

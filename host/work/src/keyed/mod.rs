@@ -188,9 +188,9 @@ pub trait Reconciler: Sized {
     fn wanted(&mut self, key: &Self::Key) -> Wanted<Self::Desired>;
     /// How many of the objects that a key has now it is to keep.
     fn leaves(&self, key: &Self::Key, has: u64) -> u64;
-    /// Whether the key surely keeps those, since it asks for what was last reached but for fewer or other parts that
-    /// count. If not, its guest may replace any of them.
-    fn keeps_the_rest(&self, _key: &Self::Key) -> bool {
+    /// Whether the key surely loses no others: its desired state differs from the one that it last reached only in parts
+    /// that [`Reconciler::leaves`] counts. If not, its guest may replace any of its objects.
+    fn loses_no_others(&self, _key: &Self::Key) -> bool {
         false
     }
     /// Whether the turn that runs works towards another state than the one that is desired now.

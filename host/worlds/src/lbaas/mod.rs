@@ -57,7 +57,7 @@ pub(crate) struct Services<'a> {
     shared: Arc<Shared>,
     desired: DesiredState,
     quarantine: Arc<Quarantine>,
-    /// What was last reached of each key, and what its turn works towards: hashes of all but its servers.
+    /// Hashes of desired states without their servers: the one that each key last reached, and the one of its turn.
     reached: BTreeMap<Key, u64>,
     begun: BTreeMap<Key, u64>,
 }
@@ -214,7 +214,7 @@ impl Reconciler for Services<'_> {
         }
     }
 
-    fn keeps_the_rest(&self, key: &Key) -> bool {
+    fn loses_no_others(&self, key: &Key) -> bool {
         let desired = self.desired.desired(key).and_then(Result::ok);
         desired.is_some_and(|desired| self.reached.get(key) == Some(&without_servers(&desired)))
     }

@@ -1,6 +1,6 @@
 //! The turn of one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -87,14 +87,14 @@ impl ServiceTurn {
             let on: Vec<String> = on.iter().cloned().collect();
             self.known(|known, key| known::forget(known, key, uid, &on))?;
         }
-        let mut ahead = self.steps(desired, locations, &moved);
-        while let Some(step) = ahead.front() {
-            if step.removes {
-                self.remove(&ahead).await?;
-            } else {
-                self.serve(&ahead).await?;
+        let steps = self.steps(desired, locations, &moved);
+        let mut ahead = steps.as_slice();
+        while let [step, later @ ..] = ahead {
+            match step.removes {
+                true => self.remove(step, later).await?,
+                false => self.serve(step, later).await?,
             }
-            ahead.pop_front();
+            ahead = later;
         }
         if is_gone {
             let fence = self.turn.fence.clone();
@@ -106,13 +106,13 @@ impl ServiceTurn {
     /// The reconciliations of the turn, in order: what is left under other UIDs goes first, and what is left on load
     /// balancers that the configuration no longer names comes after those that it names. Each of these comes by itself:
     /// if it can't be reached, the others are clean nevertheless.
-    fn steps(&self, desired: Option<Desired>, locations: Locations, moved: &BTreeSet<String>) -> VecDeque<Step> {
+    fn steps(&self, desired: Option<Desired>, locations: Locations, moved: &BTreeSet<String>) -> Vec<Step> {
         let settings = &self.shared.settings;
         let removal = |uid: &str, on| Step {
             desired: adapter::removal(&self.key, uid, on, settings),
             removes: true,
         };
-        let (mut ahead, mut left) = (VecDeque::new(), Vec::new());
+        let (mut steps, mut left) = (Vec::new(), Vec::new());
         for (uid, on) in locations.into_iter().filter(|(uid, _)| !moved.contains(uid)) {
             let is_own = |desired: &Desired| desired.service_uid == uid;
             match desired.as_ref().filter(|desired| is_own(desired)) {
@@ -123,16 +123,16 @@ impl ServiceTurn {
                         .collect();
                     left.extend(self.apart(on).map(|on| removal(&uid, on)));
                 }
-                None => ahead.extend(self.apart(on.into_iter().collect()).map(|on| removal(&uid, on))),
+                None => steps.extend(self.apart(on.into_iter().collect()).map(|on| removal(&uid, on))),
             }
         }
         let desired = desired.map(|desired| Step {
             desired,
             removes: false,
         });
-        ahead.extend(desired);
-        ahead.extend(left);
-        ahead
+        steps.extend(desired);
+        steps.extend(left);
+        steps
     }
 
     /// Those that the configuration names together, and each of the others by itself.
@@ -144,10 +144,8 @@ impl ServiceTurn {
     }
 
     /// Reconciles the Service, and says what is in service.
-    async fn serve(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
-        let Some(Step { desired, .. }) = ahead.front() else {
-            return Ok(());
-        };
+    async fn serve(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
+        let desired = &step.desired;
         let fence = self.turn.fence.clone();
         // Of a load balancer without a grant nothing is remembered: nothing is created there.
         self.granted(desired)?;
@@ -156,18 +154,16 @@ impl ServiceTurn {
         let shared = Arc::clone(&self.shared);
         let publisher = &shared.publisher;
         publisher.claim(&self.key, &desired.service_uid, &fence).await?;
-        self.reconcile(ahead).await?;
+        self.reconcile(step, later).await?;
         self.in_service = addresses_only(self.call("reconciliation.status", desired, Err).await?)?;
         let serving = publisher.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
         Ok(serving.await?)
     }
 
     /// Removes every object of a UID on some load balancers.
-    async fn remove(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
-        let Some(Step { desired, .. }) = ahead.front() else {
-            return Ok(());
-        };
-        self.reconcile(ahead).await?;
+    async fn remove(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
+        let desired = &step.desired;
+        self.reconcile(step, later).await?;
         self.known(|known, key| known::forget(known, key, &desired.service_uid, &desired.load_balancers))
     }
 
@@ -193,11 +189,9 @@ impl ServiceTurn {
         Ok(())
     }
 
-    /// Makes the first of the reconciliations that are ahead.
-    async fn reconcile(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
-        let Some(Step { desired, removes }) = ahead.front() else {
-            return Ok(());
-        };
+    /// Makes one reconciliation of the turn. `later`: those that follow.
+    async fn reconcile(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
+        let desired = &step.desired;
         self.granted(desired)?;
         let has_left = self.has_left(&desired.load_balancers);
         self.turn.counts = true;
@@ -217,11 +211,11 @@ impl ServiceTurn {
         };
         self.turn.foreseen = None;
         let report = loop {
-            self.turn.removing = *removes;
+            self.turn.removing = step.removes;
             let report = self.call(RECONCILE, desired, unless_unknown).await;
             self.turn.removing = false;
             match self.holdings().take_uncounted(&instance) {
-                Some(Uncounted::Key) if report.is_err() => self.count(ahead).await?,
+                Some(Uncounted::Key) if report.is_err() => self.count(step, later).await?,
                 Some(Uncounted::Others) if report.is_err() => break Err(Failure::gave_way(OTHERS_COUNT_MS)),
                 _ => break report.map(drop),
             }
@@ -230,23 +224,39 @@ impl ServiceTurn {
         report
     }
 
-    /// Has the guest say how many objects the reconciliations that are ahead destroy. If it can't say that now: as many
-    /// as there are.
-    async fn count(&mut self, ahead: &VecDeque<Step>) -> Result<(), Failure> {
-        let mut counts = Vec::new();
-        for Step { desired, removes } in ahead {
-            self.turn.removing = *removes;
-            let plan: Result<Plan, Failure> = self.call("reconciliation.reconcile-check", desired, Err).await;
-            self.turn.removing = false;
-            counts.push(match plan {
-                Ok(plan) => plan.destroy.len() as u64,
-                Err(failure) if failure.blame == Blame::Host => self.holdings().held(self.turn.slot.key()),
-                Err(failure) => return Err(failure),
-            });
+    /// Has the guest say how many objects this reconciliation and the later ones destroy.
+    async fn count(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
+        let foreseen = self.destroys(step).await?;
+        let mut all = foreseen;
+        for step in later {
+            all += self.destroys(step).await?;
         }
-        self.turn.foreseen = counts.first().copied();
-        self.holdings().foresee(self.turn.slot.key(), counts.iter().sum());
+        self.turn.foreseen = Some(foreseen);
+        self.holdings().foresee(self.turn.slot.key(), all);
         Ok(())
+    }
+
+    /// How many objects a reconciliation destroys. If the guest can't say that now: as many as the key has.
+    async fn destroys(&mut self, step: &Step) -> Result<u64, Failure> {
+        let has_left = self.has_left(&step.desired.load_balancers);
+        let unless_unknown = |error| match error {
+            // Nothing is removed from it.
+            Reconciliation::Api(lbaas::Error::NotFound) if has_left => Ok(Plan {
+                create: Vec::new(),
+                destroy: Vec::new(),
+            }),
+            error => Err(error),
+        };
+        self.turn.removing = step.removes;
+        let plan = self
+            .call("reconciliation.reconcile-check", &step.desired, unless_unknown)
+            .await;
+        self.turn.removing = false;
+        match plan {
+            Ok(plan) => Ok(plan.destroy.len() as u64),
+            Err(failure) if failure.blame == Blame::Host => Ok(self.holdings().held(self.turn.slot.key())),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn holdings(&self) -> &Holdings {
