@@ -1,5 +1,5 @@
-//! What would destroy more than half of what a guest holds, and waits for an approval: removals, and changes after which
-//! everything is replaced.
+//! What would destroy more than half of what a guest holds, and waits for an approval: removals, and changes after
+//! which everything is replaced.
 
 use std::fs;
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A guest may destroy more of a key than was expected, for example if it replaces everything. If that could be too
-//! much, the turn of the key first finds out how many objects go in all. So a key changes as a whole or waits as a whole.
+//! much, the turn of the key first finds out how many objects go in all. So a key changes or waits as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -134,8 +134,8 @@ struct State {
     counted: BTreeSet<String>,
     /// For each key whose turn was not allowed to destroy yet: what that must find out.
     uncounted: BTreeMap<String, Uncounted>,
-    /// For each key whose turn began to destroy: how many more objects it may destroy, whatever else is to go meanwhile.
-    /// So no key is left half destroyed.
+    /// For each key whose turn began to destroy: how many more objects it may destroy, whatever else is to go
+    /// meanwhile. So no key is left half destroyed.
     admitted: BTreeMap<String, u64>,
     /// For each key that lost objects in this round: how many it had before.
     before: BTreeMap<String, u64>,

@@ -188,8 +188,8 @@ pub trait Reconciler: Sized {
     fn wanted(&mut self, key: &Self::Key) -> Wanted<Self::Desired>;
     /// How many of the objects that a key has now it is to keep.
     fn leaves(&self, key: &Self::Key, has: u64) -> u64;
-    /// Whether the key surely loses no others: its desired state differs from the one that it last reached only in parts
-    /// that [`Reconciler::leaves`] counts. If not, its guest may replace any of its objects.
+    /// Whether the key surely loses no others: its desired state differs from the one that it last reached only in
+    /// parts that [`Reconciler::leaves`] counts. If not, its guest may replace any of its objects.
     fn loses_no_others(&self, _key: &Self::Key) -> bool {
         false
     }
