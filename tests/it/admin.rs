@@ -463,6 +463,17 @@ fn a_host_whose_pods_get_no_address_is_alive_and_not_ready() {
         .status,
         405
     );
+    for (path, warning) in [
+        (&socket, "admin.sock` was removed: the host made it again"),
+        (
+            &site.state_dir().join("control.sock"),
+            "control.sock` was removed: the host made it again",
+        ),
+    ] {
+        fs::remove_file(path).unwrap();
+        host.wait_for_warning(warning);
+        assert!(UnixStream::connect(path).is_ok(), "{}", path.display());
+    }
     host.terminate().0.exits(0);
     assert!(!socket.exists(), "it is removed with the host");
 }

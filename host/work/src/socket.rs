@@ -1,13 +1,16 @@
-//! Unix sockets of one host: locked, bound for its user only, and removed when the host exits.
+//! Unix sockets of one host: locked, bound for its user only, bound again if something removes the file, and removed
+//! when the host exits.
 
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream, unix};
+use tokio::time::Interval;
 use trueup_base::file_lock::{FileLock, NotLocked};
 use trueup_base::replace::Durable;
 use trueup_base::{folder, regular};
@@ -22,6 +25,12 @@ const LOCK_MODE: u32 = 0o600;
 
 /// The maximum path length in a socket address (`sun_path` in unix(7), including the terminator), in bytes.
 const PATH_BYTES_MAX: usize = 108;
+
+/// How often the host looks whether its socket is still at its path.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The pause if the process has no file descriptor for another connection. Others end meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A path to a socket that works even in a deep folder.
 pub struct Reachable {
@@ -57,14 +66,13 @@ impl Reachable {
     }
 }
 
-/// The exclusive path of a socket. The file is removed on drop.
+/// The exclusive path of a socket.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
     /// Held as long as the socket is ours. Otherwise two hosts that start at the same time would remove each other's
     /// socket.
     _lock: FileLock,
-    is_bound: bool,
 }
 
 impl SocketPath {
@@ -117,7 +125,6 @@ impl SocketPath {
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
-            is_bound: false,
         })
     }
 
@@ -125,23 +132,108 @@ impl SocketPath {
     ///
     /// # Errors
     /// Why it cannot.
-    pub fn listen(&mut self) -> Result<UnixListener, SetupError> {
+    pub fn listen(self) -> Result<OwnSocket, SetupError> {
+        let listener = self.bind()?;
+        Ok(OwnSocket {
+            path: self,
+            listener,
+            look: tokio::time::interval(LOOK_EVERY),
+            is_missing: false,
+            was_refused: false,
+        })
+    }
+
+    fn bind(&self) -> Result<UnixListener, SetupError> {
         let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", self.path.display()));
         let reachable = Reachable::new(&self.path).map_err(failed)?;
         let listener = UnixListener::bind(reachable.path()).map_err(failed)?;
-        self.is_bound = true;
         // A client that connects before this is still checked.
         std::fs::set_permissions(&self.path, Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
         Ok(listener)
     }
 }
 
-impl Drop for SocketPath {
+/// A socket that listens. The file is removed on drop.
+#[derive(Debug)]
+pub struct OwnSocket {
+    path: SocketPath,
+    listener: UnixListener,
+    look: Interval,
+    /// Whether the file was removed and could not be bound again yet.
+    is_missing: bool,
+    /// Whether the last connection could not be accepted.
+    was_refused: bool,
+}
+
+impl OwnSocket {
+    /// The next connection. A caller that stops to wait loses none. Check the client with [`may_ask`].
+    pub async fn accept(&mut self) -> (UnixStream, unix::SocketAddr) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                _ = self.look.tick() => {
+                    self.bind_if_removed();
+                    continue;
+                }
+            };
+            match accepted {
+                Ok(accepted) => {
+                    self.was_refused = false;
+                    return accepted;
+                }
+                Err(error) => {
+                    // This is temporary: connections end and free their file descriptors.
+                    if !std::mem::replace(&mut self.was_refused, true) {
+                        tracing::warn!("a connection can't be accepted: {error}; trying on");
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The address of the socket, as the kernel has it.
+    ///
+    /// # Errors
+    /// If the kernel does not say it.
+    pub fn local_addr(&self) -> io::Result<unix::SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Clients of a socket whose file is gone would wait for a restart of the host. The folder is not made again: it may
+    /// be a state folder that was moved, which a host must not begin anew.
+    fn bind_if_removed(&mut self) {
+        let path = self.path.path.display();
+        let is_removed =
+            std::fs::symlink_metadata(&self.path.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if !is_removed {
+            self.is_missing = false;
+            return;
+        }
+        match self.path.bind() {
+            Ok(listener) => {
+                self.listener = listener;
+                self.is_missing = false;
+                tracing::warn!("socket `{path}` was removed: the host made it again");
+            }
+            Err(error) if !self.is_missing => {
+                self.is_missing = true;
+                tracing::error!(
+                    "{error}; something removed it: make its folder again, and the host listens there again"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for OwnSocket {
     fn drop(&mut self) {
-        if self.is_bound
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!("socket `{}` is not removed: {error}", self.path.display());
+        match std::fs::remove_file(&self.path.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("socket `{}` is not removed: {error}", self.path.path.display());
+            }
+            _ => {}
         }
     }
 }
@@ -159,5 +251,30 @@ pub fn may_ask(stream: &UnixStream) -> Result<(), String> {
             peer.uid()
         )),
         Err(error) => Err(format!("who asks is not known: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_removed_socket_is_bound_again_but_its_folder_is_not_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/host.sock");
+        let mut socket = SocketPath::take(&path).await.unwrap().listen().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        socket.bind_if_removed();
+        UnixStream::connect(&path).await.unwrap();
+        socket.accept().await;
+
+        std::fs::remove_dir_all(dir.path().join("run")).unwrap();
+        socket.bind_if_removed();
+        assert!(!dir.path().join("run").exists());
+        std::fs::create_dir(dir.path().join("run")).unwrap();
+        socket.bind_if_removed();
+        UnixStream::connect(&path).await.unwrap();
+        drop(socket);
+        assert!(!path.exists());
     }
 }

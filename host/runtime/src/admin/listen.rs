@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
-use tokio::net::{TcpListener, UnixListener, UnixStream, unix};
+use tokio::net::{TcpListener, UnixStream, unix};
 use tokio::task::JoinSet;
 use trueup_config::{self as config, AdminAt};
 use trueup_work::setup::SetupError;
-use trueup_work::socket::{SocketPath, may_ask};
+use trueup_work::socket::{OwnSocket, SocketPath, may_ask};
 
 use super::{Reads, connections};
 use crate::http;
@@ -26,8 +26,6 @@ const BINDS_MAX: u32 = 20;
 /// Serves the addresses of `[admin]` until dropped.
 pub struct Admin {
     tasks: JoinSet<()>,
-    /// Removes the socket file when the host exits.
-    _place: Option<SocketPath>,
     /// The addresses it listens on, in the form a client uses.
     pub addresses: Vec<String>,
 }
@@ -40,7 +38,6 @@ impl Admin {
     pub async fn start(config: &config::Admin, reads: &Arc<Reads>) -> Result<Self, SetupError> {
         let mut this = Self {
             tasks: JoinSet::new(),
-            _place: None,
             addresses: Vec::new(),
         };
         match &config.listen {
@@ -50,8 +47,7 @@ impl Admin {
                 this.serve_tcp(listener, routes);
             }
             Some(AdminAt::Unix(path)) => {
-                let (listener, place) = own_socket(path).await?;
-                this._place = Some(place);
+                let listener = own_socket(path).await?;
                 this.addresses.push(format!("unix:{}", path.display()));
                 let routes = http::secured(http::read_only(http::complete(super::routes(reads))));
                 this.tasks.spawn(serve_own_user("the admin address", listener, routes));
@@ -111,13 +107,12 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
     }
 }
 
-/// A unix socket for root and the host's own user, whose file is removed with its place.
+/// A unix socket for root and the host's own user.
 ///
 /// # Errors
 /// If it cannot be bound.
-pub(crate) async fn own_socket(path: &Path) -> Result<(OwnUser, SocketPath), SetupError> {
-    let mut place = SocketPath::take(path).await?;
-    Ok((OwnUser(place.listen()?), place))
+pub(crate) async fn own_socket(path: &Path) -> Result<OwnUser, SetupError> {
+    Ok(OwnUser(SocketPath::take(path).await?.listen()?))
 }
 
 /// Serves until dropped.
@@ -128,7 +123,7 @@ pub(crate) async fn serve_own_user(name: &str, listener: OwnUser, routes: Router
 }
 
 /// Accepts root and the host's own user only.
-pub(crate) struct OwnUser(UnixListener);
+pub(crate) struct OwnUser(OwnSocket);
 
 impl Listener for OwnUser {
     type Io = UnixStream;
@@ -136,7 +131,7 @@ impl Listener for OwnUser {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            let (stream, address) = Listener::accept(&mut self.0).await;
+            let (stream, address) = self.0.accept().await;
             match may_ask(&stream) {
                 Ok(()) => return (stream, address),
                 Err(why) => tracing::warn!("a socket of the host: {why}"),

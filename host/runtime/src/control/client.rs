@@ -187,7 +187,7 @@ impl Address {
                 match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
                     Some(pid) => format!(
                         "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or \
-                         runs with `--once`; see its log; if it stays so, its control.sock was removed: start it again"
+                         runs with `--once`; see its log"
                     ),
                     None => {
                         format!(

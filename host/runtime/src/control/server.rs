@@ -11,7 +11,6 @@ use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
 use trueup_work::kind::SetErrorState;
 use trueup_work::shadow::Status;
-use trueup_work::socket::SocketPath;
 use trueup_work::status::{KeyShown, Role};
 use trueup_work::swap::{Activated, Candidate, ManageError, Manager, Promotion};
 
@@ -37,7 +36,7 @@ type Answer<T> = Result<Json<T>, Refused>;
 
 /// Serves until dropped.
 pub(crate) async fn serve(
-    (listener, _place): (OwnUser, SocketPath),
+    listener: OwnUser,
     manager: Arc<Manager>,
     reads: Arc<Reads>,
     error_states: Option<mpsc::Sender<SetErrorState>>,

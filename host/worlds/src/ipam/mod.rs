@@ -67,7 +67,7 @@ pub async fn serve(
     tell: impl FnMut(Event),
 ) -> Result<(), SetupError> {
     let socket = settings.socket.clone();
-    let mut socket_path = SocketPath::take(&socket).await?;
+    let socket_path = SocketPath::take(&socket).await?;
     let (events, received) = mpsc::unbounded_channel();
     let mut served = Served::start(settings, managed, backends, enis, events.clone())?;
     let serving = async {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use trueup_work::socket::may_ask;
+use trueup_work::socket::{OwnSocket, may_ask};
 
 use super::mailbox::Mailbox;
 use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
@@ -24,14 +24,10 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// call.
 const CLIENT_MAX: Duration = Duration::from_secs(10);
 
-/// The pause if the process has no file descriptor for another connection. Others end meanwhile.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Serves until `closing` is true, then until the connections with a request have their answers.
-pub(super) async fn serve(listener: UnixListener, mailbox: Mailbox, mut closing: watch::Receiver<bool>) {
+pub(super) async fn serve(mut listener: OwnSocket, mailbox: Mailbox, mut closing: watch::Receiver<bool>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
-    let mut was_refused = false;
     loop {
         let permit = tokio::select! {
             biased;
@@ -41,28 +37,16 @@ pub(super) async fn serve(listener: UnixListener, mailbox: Mailbox, mut closing:
         };
         // The semaphore is never closed.
         let Ok(permit) = permit else { break };
-        let accepted = tokio::select! {
+        let stream = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => break,
-            accepted = listener.accept() => accepted,
+            (stream, _) = listener.accept() => stream,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                was_refused = false;
-                let (mailbox, closing) = (mailbox.clone(), closing.clone());
-                connections.spawn(async move {
-                    connection(stream, &mailbox, closing).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                // This is temporary: connections end and free their file descriptors.
-                if !std::mem::replace(&mut was_refused, true) {
-                    tracing::warn!("a connection can't be accepted: {error}; trying on");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        let (mailbox, closing) = (mailbox.clone(), closing.clone());
+        connections.spawn(async move {
+            connection(stream, &mailbox, closing).await;
+            drop(permit);
+        });
     }
     drop(listener);
     drop(mailbox);
