@@ -45,12 +45,18 @@ pub(crate) struct DesiredState {
 }
 
 impl DesiredState {
-    /// Starts without desired state. Reads the servers that `state_dir` remembers. A plan
-    /// remembers nothing for the next process.
+    /// Starts without desired state. Reads the servers that `state_dir` remembers. `known`: the keys whose objects
+    /// carry a UID keep it. A plan remembers nothing for the next process.
     ///
     /// # Errors
     /// If they can't be read. The error names the file, and what to do.
-    pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
+    pub(crate) fn new(
+        settings: Settings,
+        source: &Source,
+        state_dir: &Path,
+        known: &KnownKeys,
+        plans: bool,
+    ) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
         let remembered = files::read_json(&file).map_err(|error| {
             let next = "remove it: the servers of manifests that can't be read now go";
@@ -64,7 +70,7 @@ impl DesiredState {
             remembered: remembered.unwrap_or_default(),
             was_complete: false,
             completeness: Completeness::of(source),
-            owners: Claims::default(),
+            owners: Claims::new(known::owned_uids(known)),
             unsaved: false,
             is_unwritten: plans,
         })
@@ -133,6 +139,9 @@ impl DesiredState {
             let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
             notes.extend(new_notes.cloned());
             self.unsaved = true;
+        }
+        if self.was_complete {
+            self.owners.settle();
         }
         let has_services = self.objects.services().next().is_some();
         let looked_at_nodes = had_targets || is_about_servers || self.completeness.completed();
@@ -251,8 +260,9 @@ impl DesiredState {
         let uid = |object: &Object| object.metadata().uid.clone();
         let (was, now) = (before.and_then(uid), change.now.as_ref().and_then(uid));
         let key = Key::from(&change.reference);
+        // Only a copy in manifests has the UID of another Service, and manifests do not say when it was created.
         self.owners
-            .change(&key, &was.into_iter().collect(), &now.into_iter().collect())
+            .change(&key, None, &was.into_iter().collect(), &now.into_iter().collect())
     }
 
     /// The key whose objects carry `uid`. `None` if no Service has it.
@@ -332,6 +342,10 @@ mod tests {
         }
     }
 
+    fn none(folder: &Path) -> KnownKeys {
+        KnownKeys::load(&folder.join("no keys")).unwrap()
+    }
+
     fn servers(state: &DesiredState, name: &str) -> Vec<String> {
         state
             .desired(&key(name))
@@ -344,7 +358,14 @@ mod tests {
     }
 
     fn of_files(folder: &Path) -> DesiredState {
-        DesiredState::new(settings(), &Source::Manifests(folder.to_owned()), folder, false).unwrap()
+        DesiredState::new(
+            settings(),
+            &Source::Manifests(folder.to_owned()),
+            folder,
+            &none(folder),
+            false,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -421,7 +442,7 @@ mod tests {
             namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
             ..Default::default()
         });
-        DesiredState::new(settings(), &source, folder, false).unwrap()
+        DesiredState::new(settings(), &source, folder, &none(folder), false).unwrap()
     }
 
     /// A Service with our finalizer that is no longer a load balancer.

@@ -37,6 +37,12 @@ pub(crate) fn locations(known: &KnownKeys, key: &Key) -> Locations {
     known.get(key).map(|known| known.uids.clone()).unwrap_or_default()
 }
 
+/// The UIDs that objects of known keys carry.
+pub(crate) fn owned_uids(known: &KnownKeys) -> impl Iterator<Item = (String, Key)> {
+    let records = known.keys().map(|key| (key, locations(known, key)));
+    records.flat_map(|(key, uids)| uids.into_keys().map(|uid| (uid, key.clone())))
+}
+
 /// Remembers that objects of `key` may exist under `uid` on `load_balancers`. It is on disk before this returns.
 ///
 /// # Errors

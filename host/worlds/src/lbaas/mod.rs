@@ -47,7 +47,7 @@ use self::turn::{ServiceTurn, Shared};
 /// If it can't be read.
 fn open_state(lbaas: &Lbaas, state_dir: &Path, plans: bool) -> Result<(KnownKeys, DesiredState), SetupError> {
     let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
-    let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
+    let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, &known, plans);
     Ok((known, desired.map_err(SetupError::misused)?))
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use trueup_config::NEG_NAMES;
 use trueup_work::keyed::key_records::{KeyRecord, KeyRecords};
 
 use crate::neg::adapter::Key;
@@ -49,6 +50,16 @@ pub(super) fn remember(known: &mut KnownKeys, key: &Key, settings: &Map<String, 
         settings: settings.clone(),
     };
     known.put(key, record)
+}
+
+/// The names of the NEGs that known keys have.
+pub(super) fn held_negs(known: &KnownKeys) -> impl Iterator<Item = (String, Key)> {
+    let records = known.keys().filter_map(|key| Some((key, known.get(key)?)));
+    records.flat_map(|(key, record)| {
+        let names = record.settings.get(NEG_NAMES).and_then(Value::as_object);
+        let names = names.into_iter().flat_map(Map::values).filter_map(Value::as_str);
+        names.map(|name| (name.to_owned(), key.clone()))
+    })
 }
 
 /// The file with the zones and subnets that Nodes are and were in.

@@ -135,7 +135,7 @@ impl<'a> Negs<'a> {
         Ok(Self {
             setup,
             once,
-            targets: Targets::new(&neg.adapter, &neg.source, locations),
+            targets: Targets::new(&neg.adapter, &neg.source, locations, known::held_negs(&known)),
             objects: Objects::default(),
             known,
             locations_file: known::locations_file(state_dir),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use trueup_config::is_resource_name;
@@ -32,6 +33,8 @@ pub(super) struct Exposed {
     pub(super) name: Option<String>,
     /// The name of the Service's port, which slices use too. Empty if it has none.
     pub(super) port_name: String,
+    /// When the Service was created. `None` in manifests.
+    pub(super) created: Option<Time>,
 }
 
 /// Why an annotation is invalid.
@@ -148,7 +151,12 @@ fn exposed(json: &Json, service: &Service) -> Result<BTreeMap<u16, Exposed>, Str
                     name.escape_debug()
                 )));
             }
-            Ok((number, Exposed { name, port_name }))
+            let exposed = Exposed {
+                name,
+                port_name,
+                created: service.metadata.creation_timestamp.clone(),
+            };
+            Ok((number, exposed))
         })
         .collect()
 }

@@ -40,14 +40,20 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// Nothing is known yet. `locations`: the value that [`Targets::locations`] had when the previous process ended.
-    pub(crate) fn new(settings: &Settings, source: &Source, mut locations: Locations) -> Self {
+    /// `held`: the names of the NEGs that keys had then.
+    pub(crate) fn new(
+        settings: &Settings,
+        source: &Source,
+        mut locations: Locations,
+        held: impl IntoIterator<Item = (String, Key)>,
+    ) -> Self {
         locations.zones.extend(settings.zones.iter().cloned());
         locations.subnets.extend(settings.subnet.iter().cloned());
         Self {
             settings: settings.clone(),
             index: Index::default(),
             locations,
-            claims: Claims::default(),
+            claims: Claims::new(held),
             names: BTreeMap::new(),
             notes: Notes::default(),
             held: BTreeSet::new(),
@@ -173,6 +179,15 @@ impl Targets {
         self.claims.owner(neg)
     }
 
+    /// Each NEG's name with its owner.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> Vec<(String, Key)> {
+        let names = self.names.values().flatten();
+        names
+            .filter_map(|name| Some((name.clone(), self.owner(name)?.clone())))
+            .collect()
+    }
+
     /// The current notes, reported or not.
     #[cfg(test)]
     pub(crate) fn notes(&self) -> impl Iterator<Item = &str> {
@@ -206,20 +221,23 @@ impl Targets {
     fn claim(&mut self, looked: &mut Looked) {
         let mut concerned = BTreeSet::new();
         for key in &looked.keys {
-            let now: BTreeSet<String> = match self.index.asked(&key.service) {
-                Some(Asked::Exposed(ports)) => ports
-                    .get(&key.port)
-                    .map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect())
-                    .unwrap_or_default(),
-                _ => BTreeSet::new(),
+            let exposed = match self.index.asked(&key.service) {
+                Some(Asked::Exposed(ports)) => ports.get(&key.port),
+                _ => None,
             };
+            let names = exposed.map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect());
+            let now: BTreeSet<String> = names.unwrap_or_default();
+            let created = exposed.and_then(|exposed| exposed.created.as_ref());
             let before = self.names.remove(key).unwrap_or_default();
-            concerned.extend(self.claims.change(key, &before, &now));
+            concerned.extend(self.claims.change(key, created, &before, &now));
             if !now.is_empty() {
                 self.names.insert(key.clone(), now);
             }
         }
         looked.keys.extend(concerned);
+        if self.was_complete || self.is_complete() {
+            self.claims.settle();
+        }
     }
 
     fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {

@@ -81,7 +81,7 @@ pub(super) fn manifests() -> Source {
 }
 
 pub(super) fn without_objects(settings: &Settings) -> Targets {
-    Targets::new(settings, &manifests(), Locations::default())
+    Targets::new(settings, &manifests(), Locations::default(), [])
 }
 
 pub(super) fn targets_with(settings: &Settings, objects: impl IntoIterator<Item = Object>) -> (Targets, Changed) {
@@ -277,7 +277,7 @@ fn a_service_that_asks_for_nothing_is_no_key() {
 }
 
 #[test]
-fn of_two_that_come_to_one_name_the_first_keeps_it() {
+fn of_two_that_come_to_one_name_the_one_that_has_it_keeps_it() {
     let named = |name: &str| format!(r#"{{"exposed_ports": {{"80": {{"name": "{name}"}}}}}}"#);
     let (a, b) = (service("a", &named("x")), service("b", &named("x")));
     let mut all = targets([b.clone(), a.clone(), service("c", &named("y")), node("n1", json!({}))]);
@@ -298,9 +298,14 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
     assert!(all.is_gone(&key("a", 80)));
     assert_eq!(all.owner("x"), Some(&key("b", 80)), "emptying NEGs leaves this one");
 
-    let changed = all.take_in(&[is(a)], true, true);
-    assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
-    assert!(all.desired(&key("b", 80)).unwrap().is_err());
+    let changed = all.take_in(&[is(a.clone())], true, true);
+    assert!(changed.affected.contains(&key("a", 80)));
+    assert!(all.desired(&key("b", 80)).unwrap().is_ok(), "a newcomer takes nothing");
+    assert!(all.desired(&key("a", 80)).unwrap().is_err());
+    let held = ("x".to_owned(), key("b", 80));
+    let mut again = Targets::new(&settings(json!({})), &manifests(), Locations::default(), [held]);
+    again.take_in(&[is(a), is(b)], true, true);
+    assert_eq!(again.owner("x"), Some(&key("b", 80)), "nor after a restart");
     let twice = r#"{"exposed_ports": {"80": {"name": "x"}, "443": {"name": "x"}}}"#;
     let one = targets([service("web", twice)]);
     assert!(one.desired(&key("web", 80)).unwrap().is_ok() && one.desired(&key("web", 443)).unwrap().is_err());
@@ -318,7 +323,8 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
     let changed = all.take_in(&[is(there)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
     assert!(changed.more_locations);
-    assert!(all.desired(&key("b", 80)).unwrap().is_err());
+    assert!(all.desired(&key("b", 80)).unwrap().is_ok(), "it has the NEG");
+    assert!(all.desired(&key("a", 80)).unwrap().is_err());
 }
 
 #[test]

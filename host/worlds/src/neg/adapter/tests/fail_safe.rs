@@ -77,7 +77,7 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
 
     let cluster = Source::Kubernetes(trueup_sources::kubernetes::Settings::default());
-    let mut watched = Targets::new(&settings(json!({})), &cluster, Locations::default());
+    let mut watched = Targets::new(&settings(json!({})), &cluster, Locations::default(), []);
     watched.take_in(&changes(), true, true);
     assert!(
         !watched.take_in(&all_gone, true, true).is_empty,
@@ -92,7 +92,7 @@ fn a_key_in_a_namespace_that_is_not_looked_at_is_not_gone() {
         namespaces: vec!["shop".to_owned()],
         ..Default::default()
     });
-    let mut all = Targets::new(&settings(json!({})), &cluster, Locations::default());
+    let mut all = Targets::new(&settings(json!({})), &cluster, Locations::default(), []);
     all.take_in(&changes(), true, true);
     let other = "other/web/80".parse().unwrap();
     assert!(!all.is_gone(&other) && all.is_gone(&key("api", 80)));
@@ -162,7 +162,7 @@ fn where_nodes_were_is_remembered() {
     assert_eq!(desired(&first, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 
     let locations: Locations = serde_json::from_value(serde_json::to_value(first.locations()).unwrap()).unwrap();
-    let mut second = Targets::new(&settings(json!({})), &manifests(), locations);
+    let mut second = Targets::new(&settings(json!({})), &manifests(), locations, []);
     second.take_in(&[is(node("n1", json!({}))), is(service("web", HTTP))], true, true);
     assert_eq!(desired(&second, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 }

@@ -143,7 +143,7 @@ proptest! {
             prop_assert_eq!(changed.notes.iter().collect::<BTreeSet<_>>(), new.into_iter().collect());
 
             if complete {
-                let mut scratch = Targets::new(&settings, &manifests(), incremental.locations().clone());
+                let mut scratch = Targets::new(&settings, &manifests(), incremental.locations().clone(), incremental.held());
                 let all: Vec<Change> = there.values().cloned().map(is).collect();
                 scratch.take_in(&all, true, false);
                 prop_assert_eq!(&after, &answers(&scratch));
