@@ -2,6 +2,8 @@
 //!
 //! The capabilities classify questions; the tape gets the classification as a function.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -48,8 +50,10 @@ pub(super) struct OnePart {
 }
 
 impl OnePart {
-    fn is(&self, other: &Self) -> bool {
-        self.args == other.args && self.value() == other.value()
+    /// The same for the same question.
+    fn key(&self, name: &str) -> String {
+        let element = self.value().map(Value::to_string);
+        format!("{name} {} {}", self.args, element.unwrap_or_default())
     }
 
     fn value(&self) -> Option<&Value> {
@@ -103,10 +107,40 @@ impl Part {
     }
 }
 
-/// The recorded questions of the current call, and which of them were asked.
+/// Parts that can stand in for each other, by index. Used ones are passed over once.
+#[derive(Debug, Default)]
+struct Queue {
+    parts: Vec<usize>,
+    passed: usize,
+}
+
+impl Queue {
+    /// The first one that was not asked.
+    fn next(&mut self, all: &[Part]) -> Option<usize> {
+        let is_used = |at: usize| all.get(at).is_some_and(|part| part.used);
+        loop {
+            let next = *self.parts.get(self.passed)?;
+            if !is_used(next) {
+                return Some(next);
+            }
+            self.passed += 1;
+        }
+    }
+}
+
+/// The recorded questions of the current call, and which of them were asked. The time that one takes does not depend
+/// on how many there are.
 #[derive(Debug, Default)]
 pub(super) struct CallQuestions {
     parts: Vec<Part>,
+    /// By question and the number of writes before it.
+    same: BTreeMap<(String, usize), Queue>,
+    /// Means, by name.
+    named: BTreeMap<String, Queue>,
+    /// Writes, by object.
+    of_object: BTreeMap<String, Queue>,
+    /// All writes.
+    writes: Vec<usize>,
     /// Writes that were made.
     made: usize,
     /// The number of consecutive first writes that were made.
@@ -134,17 +168,41 @@ impl CallQuestions {
             if question.kind == Kind::Write {
                 writes += parts.len();
             }
-            call.parts.extend(parts);
+            for part in parts {
+                call.add(part);
+            }
         }
         call
+    }
+
+    fn add(&mut self, part: Part) {
+        let at = self.parts.len();
+        let same = self.same.entry((part.asked.key(&part.name), part.writes_before));
+        same.or_default().parts.push(at);
+        match part.kind {
+            Kind::Means => self.named.entry(part.name.clone()).or_default().parts.push(at),
+            Kind::Read => {}
+            Kind::Write => {
+                self.of_object.entry(part.object.clone()).or_default().parts.push(at);
+                self.writes.push(at);
+            }
+        }
+        self.parts.push(part);
+    }
+
+    /// The first part of the question `key` that was not asked.
+    fn left(&mut self, key: &str) -> Option<usize> {
+        let of_key = (key.to_owned(), 0)..=(key.to_owned(), usize::MAX);
+        let mut queues = self.same.range_mut(of_key);
+        queues.find_map(|(_, queue)| queue.next(&self.parts))
     }
 
     /// The next recorded answer of time, randomness and the like: to the same question, or if `by_name`, to the next
     /// one of that name.
     pub(super) fn means(&mut self, name: &str, asked: &OnePart, by_name: bool) -> Option<&Part> {
-        let is_next = |part: &Part| !part.used && part.name == name;
-        let same = self.parts.iter().position(|part| is_next(part) && part.asked.is(asked));
-        let at = same.or_else(|| self.parts.iter().position(|part| by_name && is_next(part)))?;
+        let same = self.left(&asked.key(name));
+        let named = self.named.get_mut(name).filter(|_| by_name);
+        let at = same.or_else(|| named?.next(&self.parts))?;
         self.take(at)
     }
 
@@ -152,17 +210,18 @@ impl CallQuestions {
     /// further reads; otherwise takes the next one left. If all were given, and before the guest's last writes, the
     /// recording can't tell what it would see now.
     pub(super) fn read(&mut self, name: &str, asked: &OnePart) -> Found<'_> {
-        let is_this = |part: &Part| part.name == name && part.asked.is(asked);
+        let key = asked.key(name);
         // Only the first recorded writes without a gap correspond to a moment in the recording.
         let now = (self.made == self.made_first).then_some(self.made);
-        let is_now = |part: &Part| is_this(part) && Some(part.writes_before) == now;
-        let next = self.parts.iter().position(|part| is_now(part) && !part.used);
-        let again = self.parts.iter().rposition(is_now);
+        let mut of_now = now.and_then(|now| self.same.get_mut(&(key.clone(), now)));
+        let next = of_now.as_mut().and_then(|queue| queue.next(&self.parts));
+        let again = of_now.and_then(|queue| queue.parts.last().copied());
         let again = again.filter(|_| self.repeats < REPEATS_MAX);
-        let left = || self.parts.iter().position(|part| is_this(part) && !part.used);
-        let at = next.or(again).or_else(left);
-        let Some(at) = at else {
-            let elsewhere = self.parts.iter().find(|part| is_this(part));
+        let Some(at) = next.or(again).or_else(|| self.left(&key)) else {
+            let mut elsewhere = self.same.range((key.clone(), 0)..=(key, usize::MAX));
+            let elsewhere = elsewhere
+                .next()
+                .and_then(|(_, queue)| self.parts.get(*queue.parts.first()?));
             return elsewhere.map_or(Found::Nothing, |part| Found::Elsewhere(part.n));
         };
         self.repeats += u64::from(next.is_none() && again.is_some());
@@ -170,9 +229,9 @@ impl CallQuestions {
     }
 
     /// The next recorded write of this object, with its index for [`CallQuestions::take`].
-    pub(super) fn write(&self, object: &str) -> Option<(usize, &Part)> {
-        let is_next = |part: &Part| part.kind == Kind::Write && !part.used && part.object == object;
-        self.parts.iter().enumerate().find(|(_, part)| is_next(part))
+    pub(super) fn write(&mut self, object: &str) -> Option<(usize, &Part)> {
+        let at = self.of_object.get_mut(object)?.next(&self.parts)?;
+        Some((at, self.parts.get(at)?))
     }
 
     /// Counts a part as asked.
@@ -182,8 +241,10 @@ impl CallQuestions {
             self.made += 1;
         }
         part.used = true;
-        let writes = self.parts.iter().filter(|part| part.kind == Kind::Write);
-        self.made_first = writes.take_while(|part| part.used).count();
+        let is_made = |write: &usize| self.parts.get(*write).is_some_and(|part| part.used);
+        while self.writes.get(self.made_first).is_some_and(is_made) {
+            self.made_first += 1;
+        }
         self.parts.get(at)
     }
 
