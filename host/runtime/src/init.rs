@@ -42,6 +42,9 @@ const CLUSTER: &str = "\
 [source]
 kubernetes = {}";
 
+/// How a comment begins whose key has a value for simulated backends: a cluster's configuration has the default.
+const FOR_SIMULATION: &str = "# For a simulation:";
+
 /// What a cluster's name is.
 const NAMED: &str = "# From the kubeconfig: its current context. Two clusters must not have one name.";
 
@@ -134,11 +137,23 @@ fn configuration(example: &str, world: &str, from: From, cluster: &str) -> Strin
             _ => parts.push(part.trim_end()),
         }
     }
-    let named = |line: &str| match line.starts_with("cluster = ") && from == From::Kubernetes {
-        true => format!("{NAMED}\ncluster = \"{cluster}\"\n"),
-        false => format!("{line}\n"),
+    let mut is_left_out = false;
+    let line = |line: &str| match from {
+        From::Manifests => format!("{line}\n"),
+        From::Kubernetes => {
+            is_left_out |= line.starts_with(FOR_SIMULATION);
+            let is_comment = line.starts_with('#');
+            match line {
+                _ if is_left_out => {
+                    is_left_out = is_comment;
+                    String::new()
+                }
+                _ if line.starts_with("cluster = ") => format!("{NAMED}\ncluster = \"{cluster}\"\n"),
+                _ => format!("{line}\n"),
+            }
+        }
     };
-    parts.join("\n\n").lines().map(named).collect()
+    parts.join("\n\n").lines().map(line).collect()
 }
 
 /// The name of kubectl's context as a part of resources' names. Empty without one, which a check then refuses: another
@@ -159,16 +174,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_has_a_name_of_its_own_and_manifests_that_of_the_example() {
-        let example = KINDS
-            .iter()
-            .find(|kind| kind.sections().about().name == "lbaas")
-            .unwrap()
-            .example();
-        let (_, example) = example.iter().find(|(name, _)| *name == CONFIGURATION).unwrap();
+    fn a_cluster_has_a_name_of_its_own_and_no_value_for_a_simulation() {
+        let example = "# An example.\n\n[guests.lbaas]\nuse = \"builtin:lbaas@1\"\n# For a simulation: shorter\n# pauses.\n\
+                       settings = { backoff_initial_ms = 200 }\ngrants = {}\n\n[adapter.lbaas]\ncluster = \"quickstart\"\n";
         let written = |from| configuration(example, "lbaas", from, &as_label("arn:aws/prod"));
-        assert!(written(From::Kubernetes).contains("\ncluster = \"arn-aws-prod\"\n"));
-        assert!(written(From::Manifests).contains("\ncluster = \"quickstart\"\n"));
+        let of_cluster = written(From::Kubernetes);
+        assert!(of_cluster.contains("\ncluster = \"arn-aws-prod\"\n"));
+        assert!(
+            of_cluster.contains("\nuse = \"builtin:lbaas@1\"\ngrants = {}\n"),
+            "{of_cluster}"
+        );
+        let of_manifests = written(From::Manifests);
+        assert!(of_manifests.contains("\ncluster = \"quickstart\"\n") && of_manifests.contains("\nsettings = {"));
+    }
+
+    #[test]
+    fn a_cluster_has_the_defaults_where_an_example_hurries_its_simulation() {
+        let examples = KINDS.iter().flat_map(|kind| kind.example());
+        let hurried = examples.filter(|(_, text)| text.contains(FOR_SIMULATION));
+        assert!(hurried.count() >= 2);
     }
 
     #[test]
