@@ -27,6 +27,8 @@ fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
         assert!(verified.stdout.starts_with("corrupt: "), "{verified}");
         let checked = ran(&mut site.command("check", &[])).exits(1);
         assert!(checked.stdout.contains("\nfailed   checkpoint "), "{checked}");
+        let planned = site.plan().exits(1);
+        assert!(planned.stdout.contains("the store can't be read: "), "{planned}");
         let mut started = site.start("run", &[]);
         let admin = address(&mut started, 0);
         started.wait_for_warning("the store can't be read: ");

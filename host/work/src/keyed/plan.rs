@@ -15,7 +15,7 @@ use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::holdings::Holdings;
 use trueup_capabilities::reading::{Action, Write};
-use trueup_sources::{Batch, Source};
+use trueup_sources::Batch;
 
 use super::turn::{Shared, Turn};
 use super::{KeyedSetup, Reconciler, Wanted};
@@ -26,6 +26,7 @@ use crate::keyed::turns::Turns;
 use crate::plan::{KeyPlan, Plan};
 use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
+use crate::supervisor::Supervisor;
 
 /// Adds what a run would do with the keys of a world, if the source says this. `kind`: the name of its summary.
 ///
@@ -45,7 +46,7 @@ pub async fn plan<W: Reconciler>(
         cut: W::RULES.cut,
     });
     let mut planned = Vec::new();
-    for (key, desired) in wanted(world, setup.source, all, None, plan) {
+    for (key, desired) in wanted(world, setup, all, None, plan) {
         let one = match desired {
             Ok(desired) => turn(world, &shared, &key, desired).await,
             Err(error) => KeyPlan {
@@ -84,29 +85,41 @@ fn found(holdings: &Holdings, planned: &[KeyPlan]) -> BTreeMap<String, u64> {
 /// Keys that a run would work on, each with its desired state, or why there is none.
 pub type WantedKeys<W> = Vec<(<W as Reconciler>::Key, Result<<W as Reconciler>::Desired, String>)>;
 
-/// The keys that a run would work on if the source says this, each with its desired state, or why there is none. Looks
-/// at `known` keys too. Adds to the plan what the look shows beside.
+/// The keys that a run would work on if the source says this, each with its desired state, or why it would not: for
+/// example, a key that is set aside. Looks at `known` keys too. Adds to the plan what the look shows beside.
 pub fn wanted<W: Reconciler>(
     world: &mut W,
-    source: &Source,
+    setup: &KeyedSetup<'_>,
     all: &Batch,
     known: impl IntoIterator<Item = W::Key>,
     plan: &mut Plan,
 ) -> WantedKeys<W> {
     let looked = world.look(all);
+    let is_cluster = setup.source.is_cluster();
     if looked.is_empty {
-        plan.problem(nothing_there(source.is_cluster()));
+        plan.problem(nothing_there(is_cluster));
     } else if looked.no_nodes {
-        plan.problem(no_nodes(source.is_cluster()));
+        plan.problem(no_nodes(is_cluster));
     }
     plan.notes.extend(looked.notes);
     let mut keys = world.keys();
     keys.extend(looked.held);
     keys.extend(known);
+    let supervisor = Supervisor::alone(&setup.active.instances());
     let mut all_wanted = Vec::new();
     for key in keys {
         match world.wanted(&key) {
-            Wanted::Work(desired) => all_wanted.push((key, Ok(desired))),
+            Wanted::Work(desired) => {
+                let version = world.version(setup.active.instances(), &desired);
+                let work = match supervisor.held(&version, &key.to_string(), &desired) {
+                    Some(held) => Err(format!(
+                        "set aside: {}; `trueup reconcile {key}` tries again",
+                        held.error
+                    )),
+                    None => Ok(desired),
+                };
+                all_wanted.push((key, work));
+            }
             Wanted::Refused(error) | Wanted::Waits(error) => all_wanted.push((key, Err(error))),
             Wanted::Held => plan.held.push(key.to_string()),
             Wanted::Nothing | Wanted::Forget => {}

@@ -77,22 +77,7 @@ fn container_runtime(ipam: &Ipam) -> Remote {
 
 /// What serving pod addresses needs: its guest, its storage, and the container runtime if something asks it.
 pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
-    let storage = async {
-        let path = match &ipam.checkpoint {
-            CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path,
-            CheckpointAt::Simulated => return Ok("simulated, in memory".to_owned()),
-        };
-        let stored = path.display().to_string();
-        let next =
-            format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
-        match tools::verify(path) {
-            Ok((_, Verdict::Corrupt { text })) => Err(Problem::new(text, next)),
-            // Nothing was ever stored there.
-            Ok(_) | Err(ToolError::Misused(_)) => Ok(stored),
-            Err(error) => Err(Problem::new(error, next)),
-        }
-    };
-    let mut looks = vec![Probe::new("checkpoint", storage)];
+    let mut looks = vec![Probe::new("checkpoint", async { whole_store(&ipam.checkpoint) })];
     if ipam.reads_from_runtime() || ipam.runtime_socket.is_some() {
         looks.push(Probe::new("container runtime", async {
             let known = container_runtime(ipam).list_ids().await;
@@ -131,6 +116,21 @@ fn no_grants(ipam: &Ipam) -> Vec<NoGrant> {
         missing.push(NoGrant::new(guest::NAME, Access::Read, what, ("cri", &sandboxes)));
     }
     missing
+}
+
+/// Where the store is, if it is whole or nothing was ever stored there.
+pub(super) fn whole_store(at: &CheckpointAt) -> Result<String, Problem> {
+    let path = match at {
+        CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path,
+        CheckpointAt::Simulated => return Ok("simulated, in memory".to_owned()),
+    };
+    let stored = path.display().to_string();
+    let next = format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
+    match tools::verify(path) {
+        Ok((_, Verdict::Corrupt { text })) => Err(Problem::new(text, next)),
+        Ok(_) | Err(ToolError::Misused(_)) => Ok(stored),
+        Err(error) => Err(Problem::new(error, next)),
+    }
 }
 
 /// A store in memory with what the configured one has. Another process may have that one open.

@@ -140,7 +140,7 @@ pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
     let (mut plans, mut found) = (Vec::new(), BTreeMap::new());
     let known: Vec<Key> = negs.known.keys().cloned().collect();
-    for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
+    for (key, work) in keyed::plan::wanted(&mut negs, &setup.keyed, of.all, known, plan) {
         let planned = match work {
             Ok(work) => plan_key(setup, &reads, &key, work).await,
             Err(error) => NegPlan {
