@@ -251,7 +251,10 @@ fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     host.terminate().0.exits(0);
     let planned = site.plan().exits(1);
     assert!(planned.stdout.contains("set aside: "), "{planned}");
-    assert!(planned.stdout.ends_with("0 to create, 0 to destroy, 1 failed\n"), "{planned}");
+    assert!(
+        planned.stdout.ends_with("0 to create, 0 to destroy, 1 failed\n"),
+        "{planned}"
+    );
 
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 1);

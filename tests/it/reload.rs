@@ -148,7 +148,7 @@ fn status_and_audit_name_what_is_refused_and_what_is_not_applied() {
     status().exits(0);
     std::fs::write(site.path(CONFIG), format!("adress = 1\n{good}")).unwrap();
     let edited: Ran = status().exits(0);
-    let changed = "trueup.toml; changed since it was read: `kill -HUP ";
+    let changed = "trueup.toml; changed since it was read: `trueup check`, then `kill -HUP ";
     assert!(edited.stdout.contains(changed), "{edited}");
 
     host.signal(Signal::HUP);

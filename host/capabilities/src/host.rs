@@ -102,6 +102,7 @@ impl Host {
     /// Begins a call without an entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.begin();
+        self.refused.begin(None);
         self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
     }
 

@@ -27,6 +27,11 @@ impl Host {
         if is_panic {
             self.last_words = Some(crate::log::line(message, fields));
         }
+        let is_trouble = matches!(level, log::Level::Warn | log::Level::Error);
+        let level = match self.refused.is_repeated && is_trouble && !is_panic {
+            true => log::Level::Debug,
+            false => level,
+        };
         if self.meter.log_line() {
             // A slow log reader must not cost the guest time.
             let entered = Instant::now();

@@ -65,13 +65,17 @@ impl<'a> Guard<'a> {
         let is_limited = foreseen.is_none() && quota::limits(grant, removing);
         let has = self.blast.left.unwrap_or_default();
         if holdings.uncounted(key, count, has, is_limited).is_some() {
+            self.refused.is_repeated = true;
             return Err(Error::AccessDenied(COUNTS_FIRST.to_owned()));
         }
         let (limit, what) = match self.blast.above(grant, refs, (foreseen, removing)) {
             Some(above) => above,
             None => match holdings.admit(key, count) {
                 Ok(()) => return Ok(()),
-                Err(why) => ("approve_above", why),
+                Err(why) => {
+                    self.refused.is_repeated = true;
+                    ("approve_above", why)
+                }
             },
         };
         Err(Error::AccessDenied(self.refuse(limit, what, refs.len())))

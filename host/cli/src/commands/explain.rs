@@ -509,7 +509,10 @@ fn came(of: &Explained, guest: &str) -> String {
     let did = match (effects.created, effects.destroyed, guest == neg::NAME) {
         (0, 0, true) => "no attach or detach was started".to_owned(),
         // What starts here ends later.
-        (attached, detached, true) => format!("{attached} endpoints to be attached, {detached} to be detached"),
+        (attached, detached, true) => format!(
+            "{} to be attached, {detached} to be detached",
+            counted(attached, "endpoint", "endpoints")
+        ),
         (0, 0, false) => "nothing was created or destroyed".to_owned(),
         (created, destroyed, false) => format!("{created} created, {destroyed} destroyed"),
     };

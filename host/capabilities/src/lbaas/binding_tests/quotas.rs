@@ -11,6 +11,7 @@ use super::{destroy, guest, reset, segment, short};
 use crate::audit::{self, Audit, Line};
 use crate::bindings::checkpoint::store::Host as _;
 use crate::bindings::cri::sandboxes::Host as _;
+use crate::bindings::host::log::Level;
 use crate::bindings::host::timers::Host as _;
 use crate::bindings::lbaas::api::Host as _;
 use crate::checkpoint;
@@ -19,6 +20,7 @@ use crate::guard::AUDITED_PER_CALL_MAX;
 use crate::holdings::{COUNTS_FIRST, Uncounted};
 use crate::lbaas::testing::backend;
 use crate::lbaas::{Api, ObjectRef};
+use crate::log::KeptLog;
 use crate::meter::Limits;
 use crate::{Backends, Host, Identity, testing};
 
@@ -202,7 +204,15 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
 async fn a_limit_refuses_a_call_before_the_first_of_too_many_goes() {
     let (engine, mut host) = alone(None, Some(3), None);
     host.foreseen = None;
+    let log = Arc::new(KeptLog::default());
+    host.backends.log = Arc::<KeptLog>::clone(&log);
+    host.begin_unrecorded_call();
     assert_eq!(destroy(&mut host, &["n1"]).await, [COUNTS_FIRST]);
+    host.log_line(Level::Warn, "not destroyed", &[]);
+    host.begin_unrecorded_call();
+    host.log_line(Level::Warn, "the next call", &[]);
+    let levels: Vec<Level> = log.lines().into_iter().map(|(level, _)| level).collect();
+    assert_eq!(levels, [Level::Debug, Level::Warn], "the host repeats the first call");
     let quotas = Arc::clone(&host.backends.quotas);
     assert_eq!(quotas.holdings.take_uncounted("default/a"), Some(Uncounted::Key));
     host.foreseen = Some(4);

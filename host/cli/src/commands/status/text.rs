@@ -97,14 +97,17 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
     }
 }
 
-/// `, read again 60 s ago; a reload was refused 12 s ago; changed since it was read: kill -HUP 17 applies it`.
+/// `, read again 60 s ago; a reload was refused 12 s ago; changed since it was read: trueup check, then kill -HUP 17`.
 fn read_again(host: &HostShown) -> String {
     let read = host.reloaded_ms;
     let read = read.map(|at_ms| format!(", read again {}", since(at_ms, host.now_ms)));
     let refused = host.refused_reload.as_ref();
     let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
     let changed = match host.config_changed {
-        true => format!("; changed since it was read: `kill -HUP {}` applies it", host.pid),
+        true => format!(
+            "; changed since it was read: `trueup check`, then `kill -HUP {}`",
+            host.pid
+        ),
         false => String::new(),
     };
     [read, refused, Some(changed)].into_iter().flatten().collect()
