@@ -9,7 +9,6 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
 use trueup_capabilities::lbaas::anexia::TokenAt;
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
@@ -54,31 +53,6 @@ impl Backend for NegBackend {
             backend.settings = backend.settings(Some(address));
             backend.at_sim = false;
         }
-    }
-
-    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value> {
-        let Self::Compute(backend) = self else {
-            return Some(json!({ "kind": "simulated" }));
-        };
-        let settings = backend.settings(sim);
-        Some(json!({
-            "kind": "compute",
-            "project": settings.project,
-            "network": settings.network,
-            "network_project": settings.network_project,
-            "url": settings.endpoint,
-            "allow_http": settings.allow_http,
-            "credentials": backend.credentials.to_string(),
-            "operation_timeout_ms": settings.operation_timeout_ms,
-            "poll_min_ms": settings.poll_min_ms,
-            "poll_max_ms": settings.poll_max_ms,
-            "requests_per_second": settings.requests_per_second,
-            "concurrent": settings.max_concurrent_requests,
-            "request_timeout_ms": settings.request_timeout_ms,
-            "connect_timeout_ms": settings.connect_timeout_ms,
-            "wait_timeout_ms": settings.wait_timeout_ms,
-            "ensure_timeout_ms": settings.ensure_timeout_ms,
-        }))
     }
 }
 

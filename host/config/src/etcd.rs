@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use trueup_capabilities::etcd::remote::REQUEST_TIMEOUT;
 
 use super::section::{Section, is_filled};
@@ -43,25 +42,6 @@ pub struct EtcdCluster {
 }
 
 impl EtcdBackend {
-    /// For `/v1/config`.
-    pub(super) fn shown(&self) -> Value {
-        match self {
-            Self::Embedded(path) => json!({ "kind": "embedded", "path": path }),
-            Self::Simulated => json!({ "kind": "simulated" }),
-            Self::Etcd(cluster) => json!({
-                "kind": "etcd",
-                "endpoints": cluster.endpoints,
-                "user": cluster.user.as_ref().map(|(user, _)| user),
-                "password_file": cluster.user.as_ref().map(|(_, file)| file),
-                "ca_file": cluster.ca_file,
-                "cert_file": cluster.own.as_ref().map(|(certificate, _)| certificate),
-                "key_file": cluster.own.as_ref().map(|(_, key)| key),
-                "server_name": cluster.server_name,
-                "request_timeout_ms": cluster.request_timeout.as_millis(),
-            }),
-        }
-    }
-
     /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>, state_dir: &Path) -> Self {
         let kind = section.kind(&["etcd", "embedded", "simulated"], Some("embedded"));

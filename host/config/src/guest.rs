@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
 use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::meter::Limits;
@@ -138,32 +138,6 @@ impl Guest {
             OnFailure::Retry | OnFailure::Hold => None,
         };
         std::iter::once(&self.reference).chain(fall_back)
-    }
-
-    /// For `/v1/config`.
-    pub(super) fn shown(&self) -> Value {
-        let (on_failure, fall_back) = match &self.failure.on_failure {
-            OnFailure::Retry => ("retry", None),
-            OnFailure::Hold => ("hold", None),
-            OnFailure::FallBack(to) => ("fall-back", Some(to.to_string())),
-        };
-        json!({
-            "use": self.reference.to_string(),
-            "verify": { "keys": self.verify.keys },
-            "settings": self.settings,
-            "grants": self.grants,
-            "limits": self.limits,
-            "gate": self.proof.gate,
-            "gate_calls": self.proof.gate_calls,
-            "accepted_differences": self.proof.accepted_differences,
-            "self_test": self.proof.self_test,
-            "on_failure": on_failure,
-            "fall_back": fall_back,
-            "quarantine_after": self.failure.quarantine_after,
-            "cycles_max": self.failure.cycles_max,
-            "approve_above": self.approve_above.objects,
-            "approve_above_percent": self.approve_above.percent,
-        })
     }
 
     /// `None` only if a problem was found.

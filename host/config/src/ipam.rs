@@ -6,8 +6,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
 use trueup_sources::enis::{Eni, Enis, mistakes};
@@ -99,8 +98,7 @@ pub enum EnisFrom {
 }
 
 /// `[backend.checkpoint]`: where the guest's checkpoint is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointAt {
     /// `kind = "file"`: in a file in our own format.
     File {
@@ -172,35 +170,9 @@ impl world::Settings for Ipam {
     fn guests(&self) -> Vec<(&'static str, &Guest)> {
         vec![(NAME, &self.guest)]
     }
-
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        vec![
-            ("adapter", NAME, self.shown_adapter()),
-            ("backend", "checkpoint", json!(self.checkpoint)),
-            ("backend", "cri", json!({ "socket": self.runtime_socket })),
-        ]
-    }
 }
 
 impl Ipam {
-    fn shown_adapter(&self) -> Value {
-        let settings = &self.adapter;
-        let (enis, enis_file) = match &self.enis {
-            EnisFrom::Given(enis) => (Some(&enis.enis), None),
-            EnisFrom::File(file) => (None, Some(file)),
-        };
-        json!({
-            "instance": settings.instance,
-            "socket": settings.socket,
-            "spool_dir": settings.spool_dir,
-            "released_file": settings.released_file,
-            "warm_ip_target": settings.warm.map_or(0, |warm| warm.warm_ip_target),
-            "minimum_ip_target": settings.warm.map_or(0, |warm| warm.minimum_ip_target),
-            "enis": enis,
-            "enis_file": enis_file,
-        })
-    }
-
     /// Whether the guest reads the container runtime at its start instead of the store.
     pub fn reads_from_runtime(&self) -> bool {
         self.guest.settings.get(PHASE).and_then(Value::as_u64) == Some(PHASE_FROM_RUNTIME)

@@ -5,8 +5,6 @@ use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use serde_json::{Value, json};
 use trueup_base::regular;
 use trueup_sources::Source;
 
@@ -42,8 +40,6 @@ pub trait Backend: Debug + Clone + Send + Sync + 'static {
     /// Uses the simulated server at this address from now on.
     fn use_sim(&mut self, address: SocketAddr);
 
-    /// For `/v1/config`. `sim` is the address of the simulated server, if there is one. `None`: it has no section.
-    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value>;
 }
 
 /// `[sim.SIM]`: a simulated server that the host starts.
@@ -84,9 +80,9 @@ type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&Url
 
 impl<A, B, T, C> Settings for Keyed<A, B, SimServer<T, C>>
 where
-    A: Serialize + Debug + Clone + Send + Sync + 'static,
+    A: Debug + Clone + Send + Sync + 'static,
     B: Backend,
-    T: Serialize + Debug + Clone + Send + Sync + 'static,
+    T: Debug + Clone + Send + Sync + 'static,
     C: Debug + Clone + Send + Sync + 'static,
 {
     fn guests(&self) -> Vec<(&'static str, &Guest)> {
@@ -95,24 +91,6 @@ where
 
     fn source(&self) -> Option<&Source> {
         Some(&self.source)
-    }
-
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        let sim = self.sim.as_ref();
-        let backend = self.backend.shown(sim.map(|sim| sim.listen));
-        let sim = sim.map(|sim| json!({ "listen": sim.listen, "token": sim.token }));
-        let mut all = vec![(
-            "adapter",
-            self.name,
-            serde_json::to_value(&self.adapter).unwrap_or_default(),
-        )];
-        all.extend(backend.map(|shown| ("backend", self.name, shown)));
-        all.extend(sim.map(|shown| ("sim", B::SIM, shown)));
-        all
-    }
-
-    fn shares_backends(&self) -> bool {
-        self.backend.shown(None).is_none()
     }
 
     fn approve(&mut self) {

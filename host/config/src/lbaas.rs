@@ -9,8 +9,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use trueup_capabilities::lbaas::anexia::{Settings, TokenAt};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 use trueup_sources::Kind;
@@ -24,23 +22,16 @@ use super::world::World;
 const BACKOFF_STEPS_DEFAULT: u32 = 30;
 
 /// How Services become desired objects: `[adapter.lbaas]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LbaasAdapter {
     /// The cluster's name, the last part of every resource's name.
     pub cluster: String,
     /// The load balancers that serve every Service.
     pub load_balancers: Vec<String>,
     /// The external addresses of Services that name none.
-    #[serde(default)]
     pub addresses: Vec<String>,
     /// The number of checks before a wait for resources gives up.
-    #[serde(default = "backoff_steps_default")]
     pub backoff_steps: u32,
-}
-
-fn backoff_steps_default() -> u32 {
-    BACKOFF_STEPS_DEFAULT
 }
 
 /// Everything about load balancers at an Anexia Engine.
@@ -78,24 +69,6 @@ impl Backend for LbaasBackend {
             backend.settings = backend.settings(Some(address));
             backend.at_sim = false;
         }
-    }
-
-    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value> {
-        let Self::Anexia(backend) = self else {
-            return Some(json!({ "kind": "simulated" }));
-        };
-        let settings = backend.settings(sim);
-        Some(json!({
-            "kind": "anexia",
-            "url": settings.url,
-            "allow_http": settings.allow_http,
-            "token": settings.token,
-            "max_concurrent_requests": settings.max_concurrent_requests,
-            "page_size": settings.page_size,
-            "request_timeout_ms": settings.request_timeout_ms,
-            "connect_timeout_ms": settings.connect_timeout_ms,
-            "adopt_orphans": settings.adopt_orphans,
-        }))
     }
 }
 

@@ -26,7 +26,6 @@ mod nftables;
 mod node;
 mod plain;
 mod section;
-mod shown;
 mod source;
 mod telemetry;
 #[cfg(test)]
@@ -39,7 +38,6 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use toml::de::DeTable;
 use trueup_base::component::Digest;
 use trueup_base::regular;
@@ -132,7 +130,7 @@ pub struct Recording {
 }
 
 /// `[audit]`: retention of the audit log. Keys and defaults: `keep_bytes` (512 MiB) and `keep_days` (365).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditKept {
     /// The total size in bytes of all its files. The newest file is always kept.
     pub keep_bytes: u64,
@@ -141,7 +139,7 @@ pub struct AuditKept {
 }
 
 /// `[run]`: how keys are reconciled.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// How many keys are reconciled at once. Default: 4.
     pub workers: u32,

@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use trueup_sources::Kind;
 
 use super::compute::{ComputeSim, NegBackend, read_backend, read_sim};
@@ -26,7 +26,7 @@ pub const RESOURCE_NAME_MAX: usize = 63;
 pub(super) const RESOURCE: &str = "be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last";
 
 /// How Services become desired NEGs: `[adapter.neg]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NegAdapter {
     /// The cluster's name, which is part of the generated names of NEGs.

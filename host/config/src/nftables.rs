@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
 use super::section::Section;
@@ -42,19 +41,6 @@ impl Default for NftablesProgram {
 }
 
 impl NftablesBackend {
-    /// For `/v1/config`.
-    pub(super) fn shown(&self) -> Value {
-        match self {
-            Self::Simulated => json!({ "kind": "simulated" }),
-            Self::Nft(program) => json!({
-                "kind": "nft",
-                "namespace": program.namespace,
-                "nft": program.program,
-                "timeout_ms": program.timeout.as_millis(),
-            }),
-        }
-    }
-
     /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>) -> Self {
         /// From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each

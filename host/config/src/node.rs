@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::{Value, json};
 use trueup_base::text::offer;
 use trueup_sources::{Kind, Source};
 
@@ -29,11 +28,10 @@ const SERVICE: &str = "`[guests.service]` with `use = \"builtin:service@1\"`";
 const RENDERER: &str = "`[guests.nftables]` with `use = \"builtin:nftables@1\"` and `grants = { nftables = { write = \
      [\"ip trueup\", \"ip6 trueup\"] } }`";
 
-/// Everything about this node's number and the Services on it. Serialized, it is `[adapter.node]`.
-#[derive(Debug, Clone, Serialize)]
+/// Everything about this node's number and the Services on it.
+#[derive(Debug, Clone)]
 pub struct ThisNode {
     /// `[source]`: the source of Nodes, Pods, Services and EndpointSlices.
-    #[serde(skip)]
     pub source: Source,
     /// `name`: the name in Kubernetes.
     pub name: String,
@@ -41,13 +39,10 @@ pub struct ThisNode {
     /// publishes none.
     pub addresses: Vec<Address>,
     /// How this node is wired: the other keys of `[adapter.node]`, each empty if it is absent.
-    #[serde(flatten)]
     pub context: NodeContext,
     /// `[guests.nodesync]`: the guest that numbers this node. `None`: the node is not numbered.
-    #[serde(skip)]
     pub nodesync: Option<Guest>,
     /// `[guests.service]`: the guest that combines Services with their endpoints. `None`: Services are not rendered.
-    #[serde(skip)]
     pub service: Option<OnService>,
 }
 
@@ -99,19 +94,12 @@ pub enum InterfacesFrom {
 }
 
 /// An address of this node with the prefix length of its network.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(into = "String")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Address {
     /// The original text, such as `192.168.16.1/24`.
     pub text: String,
     /// Its family: IPv6, or IPv4.
     pub is_ipv6: bool,
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> Self {
-        address.text
-    }
 }
 
 impl Address {
@@ -215,16 +203,6 @@ impl world::Settings for ThisNode {
         Some(&self.source)
     }
 
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        let service = self.service.as_ref();
-        let service = service.map(|service| ("adapter", "service", service.shown()));
-        [("adapter", "node", json!(self))].into_iter().chain(service).collect()
-    }
-
-    fn shares_backends(&self) -> bool {
-        true
-    }
-
     fn approve(&mut self) {
         if let Some(service) = &mut self.service {
             service.guest.approve_above.percent = 100;
@@ -280,21 +258,6 @@ impl<'d> Renderers<'d> {
 }
 
 impl OnService {
-    fn shown(&self) -> Value {
-        let renderers: Vec<&str> = self.renderers.iter().map(|(name, _)| *name).collect();
-        let (pattern, file) = match &self.interfaces {
-            InterfacesFrom::Nowhere => (None, None),
-            InterfacesFrom::Pattern(pattern) => (Some(pattern.to_string()), None),
-            InterfacesFrom::File(file) => (None, Some(file)),
-        };
-        json!({
-            "renderers": renderers,
-            "pod_interfaces": pattern,
-            "pod_interfaces_file": file,
-            "resync_ms": self.resync_ms,
-        })
-    }
-
     fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
         /// Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
         const RESYNC_MS: RangeInclusive<u64> = 60_000..=604_800_000;

@@ -5,9 +5,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use trueup_sources::Kind;
 
 use super::guest::Guest;
@@ -46,15 +44,11 @@ impl Backend for Shared {
     }
 
     fn use_sim(&mut self, _address: SocketAddr) {}
-
-    fn shown(&self, _sim: Option<SocketAddr>) -> Option<Value> {
-        None
-    }
 }
 
 impl<A> World for PlainWorld<A>
 where
-    A: Serialize + DeserializeOwned + Debug + Clone + Send + Sync + 'static,
+    A: DeserializeOwned + Debug + Clone + Send + Sync + 'static,
 {
     fn about(&self) -> About {
         About {

@@ -12,7 +12,6 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use dyn_clone::DynClone;
-use serde_json::Value;
 use trueup_sources::{Kind, Source};
 
 use super::document::Document;
@@ -87,15 +86,6 @@ pub trait Settings: Any + Debug + Send + Sync + DynClone {
     /// `[source]`. `None` if it reads none.
     fn source(&self) -> Option<&Source> {
         None
-    }
-
-    /// Its sections but its guests' for `/v1/config`: the table, the name in it, and the value with every default
-    /// filled in.
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)>;
-
-    /// Whether its guests may use the backends that worlds share: etcd and nftables. `/v1/config` then shows them.
-    fn shares_backends(&self) -> bool {
-        false
     }
 
     /// Lets its guests destroy anything without an approval.

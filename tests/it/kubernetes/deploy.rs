@@ -375,7 +375,7 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
             assert_eq!(status, 200);
             metrics.lines().any(|one| one == line)
         });
-        for path in ["/", "/v1/status", "/v1/config", "/ui", "/ui/"] {
+        for path in ["/", "/v1/status", "/v1/keys", "/ui", "/ui/"] {
             assert_eq!(
                 get(&format!("{address}{path}")).0,
                 404,

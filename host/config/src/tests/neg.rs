@@ -45,8 +45,13 @@ fn negs_alone_need_no_more_than_this() {
         config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["neg"]
     );
-    let adapter = json!({"cluster": "c1", "subnet": "default", "subnet_label": null, "zones": []});
-    assert_eq!(json!(neg(&config).adapter), adapter);
+    let adapter = NegAdapter {
+        cluster: "c1".to_owned(),
+        subnet: Some("default".to_owned()),
+        subnet_label: None,
+        zones: Vec::new(),
+    };
+    assert_eq!(neg(&config).adapter, adapter);
     let backend = compute(&config);
     assert_eq!(backend.settings(None), Settings::new("p"));
     assert_eq!(backend.credentials, CredentialsAt::ApplicationDefault);
@@ -343,19 +348,6 @@ fn load_balancers_and_negs_have_one_source() {
         config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["lbaas", "neg"]
     );
-    let shown = config.shown();
-    for pointer in [
-        "/source/manifests",
-        "/adapter/lbaas/cluster",
-        "/adapter/neg/subnet",
-        "/guests/neg/use",
-    ] {
-        assert!(
-            shown.pointer(pointer).is_some_and(|value| value.is_string()),
-            "{pointer} in {shown}"
-        );
-    }
-    assert_eq!(shown["backend"]["neg"]["project"], json!("p"));
 }
 
 #[test]

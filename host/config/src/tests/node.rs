@@ -439,50 +439,6 @@ fn a_host_of_a_node_waits_for_no_other() {
 }
 
 #[test]
-fn what_is_in_force_is_shown_without_secrets() {
-    let text = with(
-        "[adapter.service]\n",
-        "[adapter.service]\npod_interfaces = \"tap-{name}\"\n[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n[backend.etcd]\n\
-         kind = \"etcd\"\nendpoints = [\"https://10.0.0.1:2379\"]\nuser = \"u\"\npassword_file = \"password\"\n\
-         cert_file = \"cert\"\nkey_file = \"key\"\n[backend.nftables]\nnamespace = \"node-a\"\n",
-    );
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
-    std::fs::write(folder.path().join("password"), "a-secret").unwrap();
-    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[], &WORLDS).unwrap();
-    let shown = config.shown();
-    assert_eq!(shown["adapter"]["node"]["name"], json!("node-a"));
-    assert_eq!(shown["adapter"]["node"]["addresses"], json!([]));
-    assert_eq!(
-        shown["adapter"]["service"],
-        json!({
-            "renderers": ["nftables"], "pod_interfaces": "tap-{name}", "pod_interfaces_file": null, "resync_ms": 3_600_000,
-        })
-    );
-    for name in ["nodesync", "service", "nftables"] {
-        assert_eq!(shown["guests"][name]["use"], json!(format!("builtin:{name}@1")));
-    }
-    assert_eq!(
-        shown["backend"]["etcd"],
-        json!({
-            "kind": "etcd", "endpoints": ["https://10.0.0.1:2379"], "user": "u", "password_file": folder.path().join("password"),
-            "ca_file": null, "cert_file": folder.path().join("cert"), "key_file": folder.path().join("key"),
-            "server_name": null, "request_timeout_ms": 8_000,
-        })
-    );
-    assert_eq!(
-        shown["backend"]["nftables"],
-        json!({"kind": "nft", "namespace": "node-a", "nft": "nft", "timeout_ms": 300_000})
-    );
-    assert!(!shown.to_string().contains("a-secret"));
-    let least = load(SERVES, &[], &[]).unwrap().shown();
-    assert_eq!(least["backend"]["etcd"]["kind"], json!("embedded"));
-    assert_eq!(least["guests"].get("nodesync"), None);
-    let other = load(LEAST, &[], &[]).unwrap().shown();
-    assert_eq!(other["backend"].get("etcd"), None, "no guest uses it");
-}
-
-#[test]
 fn the_example_of_services_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/services");
     let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use trueup_capabilities::audit;
 use trueup_work::decisions;
 use trueup_work::shadow;
@@ -41,7 +40,6 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/ipam", get(pods))
         .route("/v1/audit", get(audit_lines))
         .route("/v1/journals", get(journals))
-        .route("/v1/config", get(config))
 }
 
 /// The paths, for clients other than browsers that open the address without one.
@@ -54,7 +52,6 @@ const PATHS: &str = "/ui/                       recordings, as a page
 /v1/ipam                   pod addresses
 /v1/audit                  the last lines of the audit log; ?limit=
 /v1/journals               recordings; ?limit=
-/v1/config                 the configuration in force
 ";
 
 async fn paths(headers: HeaderMap) -> Response {
@@ -73,10 +70,6 @@ type Answer<T> = Result<Json<T>, Refused>;
 
 async fn status_now(State(reads): Shared) -> Json<Status> {
     Json(status::status(&reads))
-}
-
-async fn config(State(reads): Shared) -> Json<Value> {
-    Json(reads.config.clone())
 }
 
 /// Which part of a list the client wants.

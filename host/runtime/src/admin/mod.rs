@@ -22,7 +22,6 @@ mod status;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use trueup_base::component::Digest;
 use trueup_capabilities::metrics::Registry as Metrics;
@@ -42,8 +41,7 @@ const SLOW_READS_MAX: usize = 2;
 pub struct Reads {
     pub(crate) host_status: Arc<HostStatus>,
     metrics: Arc<Metrics>,
-    config: Value,
-    /// The digest of the text that `config` was read from.
+    /// The digest of the text of the configuration in force.
     digest: Digest,
     pods_socket: Option<std::path::PathBuf>,
     /// Empty until the guests are loaded.
@@ -60,7 +58,6 @@ impl Reads {
         Arc::new(Self {
             host_status: Arc::clone(&host_context.host_status),
             metrics: Arc::clone(&host_context.metrics),
-            config: config.shown(),
             digest: config.digest,
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use serde::{Serialize, Serializer};
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
 
@@ -21,12 +20,6 @@ pub enum TokenAt {
     File(PathBuf),
     /// `token_env`: in this environment variable.
     Variable(String),
-}
-
-impl Serialize for TokenAt {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 impl fmt::Display for TokenAt {
