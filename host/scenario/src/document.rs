@@ -1,9 +1,6 @@
-//! Reads a scenario file, YAML or JSON, as a tree with line numbers.
-//!
-//! Scenarios are parsed by hand from this tree and not with a derive, so that every error can name the line, the place
-//! and the valid keys. JSON is read as YAML.
+//! Reads a scenario file, YAML or JSON, as a tree with line numbers. JSON is read as YAML.
 
-use trueup_sources::yaml::{Node, Value};
+use trueup_sources::yaml::{FieldError, Node};
 
 /// What is wrong with a document, and the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,11 +12,12 @@ pub struct ParseError {
     pub message: String,
 }
 
-impl ParseError {
-    /// An error on this line.
-    pub(crate) fn at(line: u64, message: String) -> Self {
-        let line = Some(line);
-        Self { line, message }
+impl From<FieldError> for ParseError {
+    fn from(error: FieldError) -> Self {
+        Self {
+            line: error.line,
+            message: error.to_string(),
+        }
     }
 }
 
@@ -49,21 +47,10 @@ pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     })
 }
 
-/// The kind of a value for messages: `text`, `a list`, ...
-pub(crate) const fn what(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::Text(_) => "text",
-        Value::List(_) => "a list",
-        Value::Map(_) => "an object",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use trueup_sources::yaml::Value;
 
     use super::*;
 

@@ -1,20 +1,20 @@
 //! The scenario file format: from text to [`Scenario`]s.
 //!
-//! An unknown key anywhere is an error that names the key, the place and the valid keys. [`simulated`] reads the parts
-//! of each capability.
+//! An unknown key anywhere is an error that names the key and its place. [`simulated`] checks the parts of each
+//! capability.
 
 use std::collections::BTreeMap;
 use std::iter;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use trueup_capabilities::faults::Fault;
 use trueup_capabilities::meter::Limits;
-use trueup_sources::yaml::{self, Entry, Node};
+use trueup_sources::yaml::{self, FieldError, Node};
 
 use crate::document::{self, ParseError};
-use crate::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth, was};
-use crate::model::{Action, ENDINGS, Ending, Given, Scenario, Step};
-use crate::simulated::{self, Parts, Reader};
+use crate::model::{Action, Given, Scenario, Step};
+use crate::simulated::{self, Check, Parts};
+use crate::written::{Written, WrittenFault, WrittenStep};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
 ///
@@ -23,95 +23,105 @@ use crate::simulated::{self, Parts, Reader};
 pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
     let root = document::parse(file)?;
     let scenarios: Vec<Scenario> = match &root.value {
-        yaml::Value::List(_) => items(&root, "")?
-            .iter()
-            .map(|(place, node)| scenario(node, place))
-            .collect::<Result<_, _>>()?,
-        yaml::Value::Map(_) => vec![scenario(&root, "")?],
-        _ => return Err(was(&root, "", "a scenario or a list of them")),
+        yaml::Value::List(items) => {
+            let read = (0..).zip(items);
+            let read = read.map(|(index, item)| scenario(item).map_err(|error| error.within(format!("[{index}]"))));
+            read.collect::<Result<_, FieldError>>()?
+        }
+        yaml::Value::Map(_) => vec![scenario(&root)?],
+        _ => return Err(FieldError::of(&root, "must be a scenario or a list of them").into()),
     };
     let mut lines = BTreeMap::new();
     for scenario in &scenarios {
         if let Some(first) = lines.insert(&scenario.name, scenario.line) {
-            let message = format!(
-                "`name`: was {:?}, must differ from the one on line {first}",
-                scenario.name
-            );
-            return Err(ParseError::at(scenario.line, message));
+            return Err(ParseError {
+                line: Some(scenario.line),
+                message: format!("name: was {:?}, must differ from the one on line {first}", scenario.name),
+            });
         }
     }
     Ok(scenarios)
 }
 
-fn scenario(node: &Node, place: &str) -> Result<Scenario, ParseError> {
-    let keys = [
-        "name",
-        "about",
-        "guest",
-        "config",
-        "expect_init_error",
-        "given",
-        "limits",
-        "steps",
-    ];
-    let fields = Fields::of(node, place, &keys)?;
-    let expect_init_error = fields.read("expect_init_error", name)?;
-    match (&expect_init_error, fields.get("steps")) {
-        (Some(_), Some(steps)) => {
-            let message = "must not be there beside `expect_init_error`: an instance that did not start takes no step";
-            return Err(error(steps, &fields.place("steps"), message));
+/// An error about the value of a key, or about the object if the key is missing.
+fn wrong(node: &Node, key: &str, message: impl Into<String>) -> FieldError {
+    FieldError::of(node.entry(key).unwrap_or(node), message).within(key.to_owned())
+}
+
+fn scenario(node: &Node) -> Result<Scenario, FieldError> {
+    let written: Written = yaml::read(node)?;
+    for (key, text) in [("name", &written.name), ("guest", &written.guest)] {
+        if text.is_empty() {
+            return Err(wrong(node, key, "was \"\", must not be empty"));
         }
-        (None, None) => return Err(error(node, place, "`steps` is missing (or `expect_init_error`)")),
+    }
+    match (&written.expect_init_error, &written.steps) {
+        (Some(error), _) if error.is_empty() => {
+            return Err(wrong(node, "expect_init_error", "was \"\", must not be empty"));
+        }
+        (Some(_), Some(_)) => {
+            let message = "must not be there beside `expect_init_error`: an instance that did not start takes no step";
+            return Err(wrong(node, "steps", message));
+        }
+        (None, None) => return Err(FieldError::of(node, "`steps` is missing (or `expect_init_error`)")),
         _ => {}
     }
+    let steps = node.entry("steps").map(|steps| {
+        let written = written.steps.into_iter().flatten();
+        let read = (0..).zip(written.zip(steps.items()));
+        let read = read.map(|(index, (written, node))| {
+            let step = step(written, node).map_err(|error| error.within(format!("[{index}]")))?;
+            Ok(step)
+        });
+        read.collect::<Result<_, FieldError>>()
+    });
+    let steps = steps.transpose().map_err(|error| error.within("steps".to_owned()))?;
     Ok(Scenario {
         line: node.line,
-        name: name(fields.required("name")?, &fields.place("name"))?,
-        about: fields.read("about", text)?,
-        guest: name(fields.required("guest")?, &fields.place("guest"))?,
-        config: fields.read("config", object)?.unwrap_or_else(|| json!({})),
-        expect_init_error,
-        given: fields.read("given", given)?.unwrap_or_default(),
-        limits: fields.read("limits", limits)?.unwrap_or_default(),
-        steps: fields
-            .read("steps", |node, place| list(node, place, step))?
-            .unwrap_or_default(),
+        name: written.name,
+        about: written.about,
+        guest: written.guest,
+        config: Value::Object(written.config),
+        expect_init_error: written.expect_init_error,
+        given: node.entry("given").map(given).transpose()?.unwrap_or_default(),
+        limits: limits(written.limits).map_err(|error| wrong(node, "limits", error.to_string()))?,
+        steps: steps.unwrap_or_default(),
     })
 }
 
-fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
-    let keys: Vec<&str> = iter::once("now_ms")
-        .chain(simulated::given().map(|(key, _)| key))
-        .collect();
-    let fields = Fields::of(node, place, &keys)?;
+fn given(node: &Node) -> Result<Given, FieldError> {
+    const NOW_MS: &str = "now_ms";
+    let known = simulated::given().chain(iter::once((NOW_MS, simulated::fits::<u64> as Check)));
+    let mut parts = parts(node, "given", known)?;
+    let now_ms = parts.remove(NOW_MS).and_then(|now| now.as_u64());
     Ok(Given {
-        now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
-        parts: parts(&fields, simulated::given())?,
+        now_ms: now_ms.unwrap_or_default(),
+        parts,
     })
 }
 
 /// Limits in place of the default ones.
-fn limits(node: &Node, place: &str) -> Result<Limits, ParseError> {
+fn limits(given: Map<String, Value>) -> serde_json::Result<Limits> {
     let mut all = json!(Limits::default());
-    let known: Vec<String> = all
-        .as_object()
-        .into_iter()
-        .flat_map(|all| all.keys().cloned())
-        .collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let fields = Fields::of(node, place, &known)?;
-    for key in known {
-        if let (Some(given), Some(limit)) = (fields.read(key, count)?, all.get_mut(key)) {
-            *limit = given.into();
-        }
+    if let Value::Object(all) = &mut all {
+        all.extend(given);
     }
-    serde_json::from_value(all).map_err(|cause| error(node, place, format!("{} does not fit: {cause}", node.to_json())))
+    serde_json::from_value(all)
 }
 
 /// The parts of `given` or `expect_state` that are present. They may contain `${name}`, so they stay values.
-fn parts(fields: &Fields<'_>, readers: impl Iterator<Item = (&'static str, Reader)>) -> Result<Parts, ParseError> {
-    let read = readers.filter_map(|(key, read)| Some((key, fields.read(key, read).transpose()?)));
-    read.map(|(key, part)| Ok((key, part?))).collect()
+fn parts(node: &Node, key: &str, known: impl Iterator<Item = (&'static str, Check)>) -> Result<Parts, FieldError> {
+    let known: BTreeMap<&'static str, Check> = known.collect();
+    let part = |entry: &yaml::Entry| {
+        let Some((key, check)) = known.get_key_value(entry.key.as_str()) else {
+            let known: Vec<&str> = known.keys().copied().collect();
+            return Err(FieldError::unknown(entry, &known));
+        };
+        check(&entry.value).map_err(|error| error.within(entry.key.clone()))?;
+        Ok((*key, entry.value.to_json()))
+    };
+    let parts = node.entries().iter().map(part).collect::<Result<_, _>>();
+    parts.map_err(|error: FieldError| error.within(key.to_owned()))
 }
 
 /// The key that selects what a step does, and the keys that may accompany it.
@@ -125,55 +135,82 @@ const STEPS: [(&str, &[&str]); 7] = [
     ("expect_state", &[]),
 ];
 
-fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
-    let entries = entries(node, place)?;
-    let is_there = |key: &str| entries.iter().any(|entry| entry.key == key);
-    let mut said = STEPS.iter().filter(|(key, _)| is_there(key));
+fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+    let mut said = STEPS.iter().filter(|(key, _)| node.entry(key).is_some());
     let Some((kind, beside)) = said.next() else {
         let kinds = STEPS.map(|(key, _)| format!("`{key}`")).join(", ");
         let message = format!("says nothing to do; there must be one of {kinds}");
-        return Err(error(node, place, message));
+        return Err(FieldError::of(node, message));
     };
     if let Some((second, _)) = said.next() {
         let message = format!("does both `{kind}` and `{second}`; these are two steps");
-        return Err(error(node, place, message));
+        return Err(FieldError::of(node, message));
     }
     let keys: Vec<&str> = iter::once(kind).chain(*beside).copied().collect();
-    let fields = Fields::of(node, place, &keys)?;
-    let what = fields.required(kind)?;
-    let place = fields.place(kind);
-    let expect_calls = fields.read("expect_calls", |node, place| list(node, place, expected_call))?;
-    let expect = fields.value("expect");
-    let action = match *kind {
-        "call" => Action::Call {
-            export: function(what, &place)?,
-            args: fields.read("args", object)?.unwrap_or_else(|| json!({})),
-            expect,
-            expect_ending: expected_ending(&fields)?,
-            expect_calls,
-            save: fields.read("save", save)?.unwrap_or_default(),
-        },
-        "advance_ms" => Action::Advance {
-            duration_ms: count(what, &place)?,
-            expect_timers: fields.read("expect_timers", |node, place| list(node, place, timer))?,
-            expect_calls,
-        },
-        "fault" => Action::Fault(fault(what, &place)?),
-        "clear_faults" if truth(what, &place)? => Action::ClearFaults,
-        "clear_faults" => return Err(error(what, &place, "was false, must be true")),
-        "operation_done" => Action::OperationDone {
-            operation: count(what, &place)?,
-            failure: fields.read("failure", optional_text)?.flatten(),
-            expect,
-            expect_calls,
-        },
-        "restart" => {
-            let restart = Fields::of(what, &place, &["carry_state"])?;
-            Action::Restart {
-                carry_state: restart.read("carry_state", truth)?.unwrap_or_default(),
+    if let Some(other) = node.entries().iter().find(|entry| !keys.contains(&entry.key.as_str())) {
+        return Err(FieldError::unknown(other, &keys));
+    }
+    let action = match written {
+        WrittenStep { call: Some(export), .. } => {
+            if written.expect_ending.is_some() && (written.expect.is_some() || !written.save.is_empty()) {
+                let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
+                return Err(wrong(node, "expect_ending", message));
+            }
+            let mut pointers = written.save.iter();
+            if let Some((name, pointer)) = pointers.find(|(_, it)| !it.is_empty() && !it.starts_with('/')) {
+                let message = format!("{name}: was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
+                return Err(wrong(node, "save", message));
+            }
+            Action::Call {
+                export,
+                args: Value::Object(written.args.unwrap_or_default()),
+                expect: written.expect,
+                expect_ending: written.expect_ending,
+                expect_calls: written.expect_calls,
+                save: written.save,
             }
         }
-        _ => Action::ExpectState(expected_state(what, &place)?),
+        WrittenStep {
+            advance_ms: Some(duration_ms),
+            ..
+        } => Action::Advance {
+            duration_ms,
+            expect_timers: written.expect_timers.map(|timers| json!(timers)),
+            expect_calls: written.expect_calls,
+        },
+        WrittenStep { fault: Some(given), .. } => {
+            Action::Fault(fault(given).map_err(|message| wrong(node, "fault", message))?)
+        }
+        WrittenStep {
+            clear_faults: Some(true),
+            ..
+        } => Action::ClearFaults,
+        WrittenStep {
+            operation_done: Some(operation),
+            ..
+        } => Action::OperationDone {
+            operation,
+            failure: written.failure,
+            expect: written.expect,
+            expect_calls: written.expect_calls,
+        },
+        WrittenStep {
+            restart: Some(restart), ..
+        } => Action::Restart {
+            carry_state: restart.carry_state,
+        },
+        WrittenStep {
+            expect_state: Some(_), ..
+        } => Action::ExpectState(match node.entry("expect_state") {
+            Some(expected) => parts(expected, "expect_state", simulated::expected())?,
+            None => Parts::default(),
+        }),
+        WrittenStep {
+            clear_faults: Some(false),
+            ..
+        } => return Err(wrong(node, kind, "was false, must be true")),
+        // The key is there.
+        _ => return Err(wrong(node, kind, "was null, must be a value")),
     };
     Ok(Step {
         line: node.line,
@@ -181,113 +218,22 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
     })
 }
 
-/// Only where nothing is expected of an answer.
-fn expected_ending(fields: &Fields<'_>) -> Result<Option<Ending>, ParseError> {
-    let beside = fields.get("expect").or(fields.get("save"));
-    if let (Some(node), Some(_)) = (fields.get("expect_ending"), beside) {
-        let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
-        return Err(error(node, &fields.place("expect_ending"), message));
-    }
-    fields.read("expect_ending", ending)
-}
-
-/// `{trap: TEXT}`, as in a recording.
-fn ending(node: &Node, place: &str) -> Result<Ending, ParseError> {
-    let fields = Fields::of(node, place, &ENDINGS)?;
-    let mut given = ENDINGS.iter().filter_map(|kind| Some((*kind, fields.get(kind)?)));
-    let (Some((kind, what)), None) = (given.next(), given.next()) else {
-        let kinds = ENDINGS.map(|kind| format!("`{kind}`")).join(", ");
-        return Err(error(node, place, format!("must have one of {kinds}")));
-    };
-    Ok(Ending {
-        kind,
-        text: text(what, &fields.place(kind))?,
-    })
-}
-
-/// `interface.function`.
-fn function(node: &Node, place: &str) -> Result<String, ParseError> {
-    let text = text(node, place)?;
-    match text.split_once('.') {
-        Some((interface, function)) if !interface.is_empty() && !function.is_empty() => Ok(text),
-        _ => Err(error(
-            node,
-            place,
-            format!("was {text:?}, must be `interface.function`"),
-        )),
-    }
-}
-
-fn optional_text(node: &Node, place: &str) -> Result<Option<String>, ParseError> {
-    if node.value == yaml::Value::Null {
-        Ok(None)
-    } else {
-        text(node, place).map(Some)
-    }
-}
-
-fn expected_call(node: &Node, place: &str) -> Result<Value, ParseError> {
-    let fields = Fields::of(node, place, &["call", "args"])?;
-    let call = function(fields.required("call")?, &fields.place("call"))?;
-    let args = fields.read("args", object)?.unwrap_or_else(|| json!({}));
-    Ok(json!({ "call": call, "args": args }))
-}
-
-fn save(node: &Node, place: &str) -> Result<BTreeMap<String, String>, ParseError> {
-    let read = |entry: &Entry| {
-        let place = join(place, &entry.key);
-        let pointer = text(&entry.value, &place)?;
-        if !pointer.is_empty() && !pointer.starts_with('/') {
-            let message = format!("was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
-            return Err(error(&entry.value, &place, message));
-        }
-        Ok((entry.key.clone(), pointer))
-    };
-    entries(node, place)?.iter().map(read).collect()
-}
-
-fn timer(node: &Node, place: &str) -> Result<Value, ParseError> {
-    match items(node, place)?.as_slice() {
-        [(id_place, id), (_, _)] => count(id, id_place).map(|_| node.to_json()),
-        other => Err(error(
-            node,
-            place,
-            format!("has {} items, must be `[id, result]`", other.len()),
-        )),
-    }
-}
-
-fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
-    let fields = Fields::of(node, place, &["call", "error", "answer", "times", "match"])?;
-    let answer = match (fields.value("error"), fields.value("answer")) {
+fn fault(given: WrittenFault) -> Result<Fault, &'static str> {
+    let answer = match (given.error, given.answer) {
         (Some(error), None) => json!({ "Err": error }),
         (None, Some(answer)) => answer,
-        (None, None) => return Err(error(node, place, "`error` is missing (or `answer`)")),
-        (Some(_), Some(_)) => return Err(error(node, place, "has both `error` and `answer`; there may be one")),
+        (None, None) => return Err("`error` is missing (or `answer`)"),
+        (Some(_), Some(_)) => return Err("has both `error` and `answer`; there may be one"),
     };
-    let times = match fields.get("times") {
-        None => Some(1),
-        Some(node) if node.value == yaml::Value::Null => None,
-        Some(node) => match count(node, &fields.place("times"))? {
-            0 => {
-                let message = "was 0, must be at least 1, or null for ever";
-                return Err(error(node, &fields.place("times"), message));
-            }
-            times => Some(times),
-        },
-    };
-    let call = function(fields.required("call")?, &fields.place("call"))?;
+    if given.times == Some(0) {
+        return Err("`times` was 0, must be at least 1, or null for ever");
+    }
     Ok(Fault {
-        call,
+        call: given.call,
         answer,
-        times,
-        matching: fields.value("match"),
+        times: given.times,
+        matching: given.matching,
     })
-}
-
-fn expected_state(node: &Node, place: &str) -> Result<Parts, ParseError> {
-    let keys: Vec<&str> = simulated::expected().map(|(key, _)| key).collect();
-    parts(&Fields::of(node, place, &keys)?, simulated::expected())
 }
 
 #[cfg(test)]

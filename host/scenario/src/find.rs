@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(files.len(), 1);
         let said = errors[0].to_string();
         let wanted = format!(
-            "{}:3: unknown key `step` (did you mean `steps`?)",
+            "{}:3: step: unknown field; did you mean `steps`?",
             folder.path().join("a.yaml").display()
         );
         assert!(said.starts_with(&wanted), "{said}");

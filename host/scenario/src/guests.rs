@@ -17,7 +17,8 @@ use trueup_instance::{Instance, Program, Start, StartError, with_causes};
 use trueup_journal::{Event, Tape};
 
 use crate::model::Scenario;
-use crate::stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
+use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
+use crate::written::Asked;
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;

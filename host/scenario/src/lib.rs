@@ -11,7 +11,6 @@
 mod accept;
 mod compare;
 mod document;
-mod fields;
 mod file;
 mod find;
 mod guests;
@@ -22,6 +21,7 @@ mod report;
 mod run;
 mod simulated;
 mod stage;
+mod written;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,9 +36,10 @@ pub use file::parse;
 pub use find::{ScenarioFile, files};
 pub use guests::{Guests, Load, full_name};
 pub use model::{Action, Given, Scenario, Step};
-pub use recorded::{NoScenario, Written, of_recording};
+pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
-pub use stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
+pub use stage::{Actor, NoAnswer, NotStarted, Stage, World};
+pub use written::{Asked, Ending, Written};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
 ///

@@ -7,6 +7,7 @@ use trueup_capabilities::faults::Fault;
 use trueup_capabilities::meter::Limits;
 
 use crate::simulated::Parts;
+use crate::written::{Asked, Ending};
 
 /// One scenario.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,18 +50,6 @@ pub struct Step {
     pub action: Action,
 }
 
-/// How a call ends without an answer, in the words of a recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// One of [`ENDINGS`].
-    pub kind: &'static str,
-    /// What its text must contain.
-    pub text: String,
-}
-
-/// The kinds of endings that a step can expect.
-pub(crate) const ENDINGS: [&str; 3] = ["trap", "deadline", "memory"];
-
 /// What a step does and what must result. Values may contain `${name}`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -75,7 +64,7 @@ pub enum Action {
         /// How it must end without an answer.
         expect_ending: Option<Ending>,
         /// The expected questions, in order.
-        expect_calls: Option<Vec<Value>>,
+        expect_calls: Option<Vec<Asked>>,
         /// Maps a name to a JSON pointer into the answer.
         save: BTreeMap<String, String>,
     },
@@ -84,9 +73,9 @@ pub enum Action {
         /// The duration.
         duration_ms: u64,
         /// `[id, result]` of each timer that fired.
-        expect_timers: Option<Vec<Value>>,
+        expect_timers: Option<Value>,
         /// The expected questions, in order.
-        expect_calls: Option<Vec<Value>>,
+        expect_calls: Option<Vec<Asked>>,
     },
     /// Adds a fault.
     Fault(Fault),
@@ -101,7 +90,7 @@ pub enum Action {
         /// The answer of the export that is called then.
         expect: Option<Value>,
         /// The expected questions, in order.
-        expect_calls: Option<Vec<Value>>,
+        expect_calls: Option<Vec<Asked>>,
     },
     /// Starts a new instance.
     Restart {

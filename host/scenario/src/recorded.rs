@@ -8,9 +8,7 @@
 //! header -> guest, config      snapshot -> lifecycle.restore      question -> fault      call, result -> step
 //! ```
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use trueup_capabilities::meter::Limits;
@@ -18,58 +16,7 @@ use trueup_journal::{Ask, Call, Ending, Event, Segment};
 
 use crate::compare;
 use crate::simulated;
-use crate::stage::Asked;
-
-/// A scenario as its file holds it.
-#[derive(Debug, Serialize)]
-pub struct Written {
-    name: String,
-    about: String,
-    guest: String,
-    config: Value,
-    /// Those that are not the default ones.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    limits: Map<String, Value>,
-    given: BTreeMap<&'static str, u64>,
-    steps: Vec<WrittenStep>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum WrittenStep {
-    Fault {
-        fault: WrittenFault,
-    },
-    ClearFaults {
-        clear_faults: bool,
-    },
-    Restart {
-        restart: BTreeMap<&'static str, bool>,
-    },
-    Call {
-        call: String,
-        args: Value,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expect: Option<Value>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expect_ending: Option<BTreeMap<&'static str, String>>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expect_calls: Option<Vec<Asked>>,
-    },
-}
-
-#[derive(Debug, Serialize)]
-struct WrittenFault {
-    call: String,
-    answer: Value,
-    #[serde(skip_serializing_if = "is_one")]
-    times: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_one(times: &u64) -> bool {
-    *times == 1
-}
+use crate::written::{Asked, Ending as Expected, Restart, Written, WrittenFault, WrittenStep};
 
 /// Why a recording is no scenario; one line.
 #[derive(Debug, thiserror::Error)]
@@ -101,37 +48,39 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
                 steps.call = Some(call);
             }
             Event::Ask(ask) => steps.asks.push(ask),
-            // The host made it anew, or another one in its place.
-            Event::Ending(Ending::Cancelled(_)) => break,
-            Event::Ending(ending) => match ending.parts() {
-                (_, Ok(result)) => steps.ended(Some(value(result)?), None)?,
-                (kind, Err(text)) => steps.ended(None, Some((kind, text)))?,
+            Event::Ending(ending) => match ending {
+                Ending::Result(result) => steps.ended(Some(value(result)?), None)?,
+                Ending::Trap(text) => steps.ended(None, Some(Expected::Trap(text.clone())))?,
+                Ending::Deadline(text) => steps.ended(None, Some(Expected::Deadline(text.clone())))?,
+                Ending::Memory(text) => steps.ended(None, Some(Expected::Memory(text.clone())))?,
+                // The host made it anew, or another one in its place.
+                Ending::Cancelled(_) => break,
             },
             Event::Header(_) | Event::RolledBack(_) => {}
         }
     }
-    if !steps.steps.iter().any(|step| matches!(step, WrittenStep::Call { .. })) {
+    if !steps.steps.iter().any(|step| step.call.is_some()) {
         return Err(NoScenario("it holds no call that ended".to_owned()));
     }
     Ok(Written {
         name: name.to_owned(),
-        about: format!(
+        about: Some(format!(
             "Recorded from entry {}; the answers are the recorded ones.",
             segment.first
-        ),
+        )),
         guest: format!("{}@{}", header.guest, header.version),
         config: value(&header.settings)?,
         limits: limits(&header.limits)?,
-        given: BTreeMap::from([("now_ms", now_ms.unwrap_or_default())]),
-        steps: steps.steps,
+        given: Map::from_iter([("now_ms".to_owned(), now_ms.unwrap_or_default().into())]),
+        steps: Some(steps.steps),
+        ..Written::default()
     })
 }
 
 /// The limits of a recording, without those that a scenario has by default or does not know.
 fn limits(recorded: &RawValue) -> Result<Map<String, Value>, NoScenario> {
-    let (Value::Object(mut limits), default) = (value(recorded)?, json!(Limits::default())) else {
-        return Ok(Map::new());
-    };
+    let mut limits: Map<String, Value> = value(recorded)?;
+    let default = json!(Limits::default());
     limits.retain(|key, limit| default.get(key).is_some_and(|default| default != limit));
     Ok(limits)
 }
@@ -156,24 +105,25 @@ impl Steps<'_> {
     fn start(&mut self, snapshot: Option<&str>) -> Result<(), NoScenario> {
         if !self.asks.is_empty() {
             self.answers()?;
-            let restart = BTreeMap::from([("carry_state", false)]);
-            self.steps.push(WrittenStep::Restart { restart });
+            self.steps.push(WrittenStep {
+                restart: Some(Restart::default()),
+                ..WrittenStep::default()
+            });
         }
         if let Some(snapshot) = snapshot {
-            self.steps.push(WrittenStep::Call {
-                call: "lifecycle.restore".to_owned(),
-                args: json!({ "snapshot": snapshot }),
+            self.steps.push(WrittenStep {
+                call: Some("lifecycle.restore".to_owned()),
+                args: Some(Map::from_iter([("snapshot".to_owned(), snapshot.into())])),
                 expect: Some(json!({ "Ok": null })),
-                expect_ending: None,
-                expect_calls: None,
+                ..WrittenStep::default()
             });
         }
         self.asks.clear();
         Ok(())
     }
 
-    /// The call returned this, or ended without a result: in this way, with this text.
-    fn ended(&mut self, result: Option<Value>, ending: Option<(&'static str, &str)>) -> Result<(), NoScenario> {
+    /// The call returned this, or ended without a result in this way.
+    fn ended(&mut self, result: Option<Value>, ending: Option<Expected>) -> Result<(), NoScenario> {
         let Some(call) = self.call.take() else { return Ok(()) };
         let leaves_one = self.answers()?;
         let listed = self.asks.drain(..).filter(|ask| compare::is_listed(&ask.name));
@@ -184,15 +134,19 @@ impl Steps<'_> {
             })
         });
         let expect_calls = listed.collect::<Result<_, NoScenario>>()?;
-        self.steps.push(WrittenStep::Call {
-            call: call.name.clone(),
-            args: value(&call.args)?,
+        self.steps.push(WrittenStep {
+            call: Some(call.name.clone()),
+            args: Some(value(&call.args)?),
             expect: result,
-            expect_ending: ending.map(|(kind, text)| BTreeMap::from([(kind, text.to_owned())])),
+            expect_ending: ending,
             expect_calls: Some(expect_calls),
+            ..WrittenStep::default()
         });
         if leaves_one {
-            self.steps.push(WrittenStep::ClearFaults { clear_faults: true });
+            self.steps.push(WrittenStep {
+                clear_faults: Some(true),
+                ..WrittenStep::default()
+            });
         }
         Ok(())
     }
@@ -205,24 +159,29 @@ impl Steps<'_> {
         let mut leaves_one = false;
         for ask in self.asks.iter().filter(|ask| imports.contains(&ask.name.as_str())) {
             let Some(answer) = &ask.answer else { continue };
-            let answer = value(answer)?;
+            let answer: Value = value(answer)?;
             leaves_one |= answer.as_array().is_some_and(Vec::is_empty);
             // Faults of one import answer in their order, whatever comes between them.
             match faults.iter_mut().rfind(|fault| fault.call == ask.name) {
-                Some(last) if last.answer == answer => last.times += 1,
+                Some(last) if last.answer.as_ref() == Some(&answer) => last.times = last.times.map(|times| times + 1),
                 _ => faults.push(WrittenFault {
                     call: ask.name.clone(),
-                    answer,
-                    times: 1,
+                    error: None,
+                    answer: Some(answer),
+                    times: Some(1),
+                    matching: None,
                 }),
             }
         }
-        let steps = faults.into_iter().map(|fault| WrittenStep::Fault { fault });
+        let steps = faults.into_iter().map(|fault| WrittenStep {
+            fault: Some(fault),
+            ..WrittenStep::default()
+        });
         self.steps.extend(steps);
         Ok(leaves_one)
     }
 }
 
-fn value(text: &RawValue) -> Result<Value, NoScenario> {
+fn value<T: DeserializeOwned>(text: &RawValue) -> Result<T, NoScenario> {
     serde_json::from_str(text.get()).map_err(|error| NoScenario(format!("a recorded value is no JSON: {error}")))
 }

@@ -7,10 +7,11 @@ use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
 use crate::compare;
-use crate::model::{Action, Ending, Scenario, Step};
+use crate::model::{Action, Scenario, Step};
 use crate::report::{Failure, Problem};
 use crate::simulated::{self, Parts};
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
+use crate::written::{Asked, Ending};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -143,9 +144,8 @@ impl Run<'_> {
                 expect_calls,
             } => {
                 let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
-                let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
                 let what = ("the list of timers", "expect_timers");
-                Ok(self.shown_as(what, expected.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
+                Ok(self.shown_as(what, expect_timers.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
             }
             Action::Fault(fault) => Ok(self.fault(fault)),
             Action::ClearFaults => {
@@ -182,8 +182,8 @@ impl Run<'_> {
     }
 
     /// The call must end in this way. Only a restart goes on after it.
-    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, calls: Option<&[Value]>) -> Stepped {
-        let Ending { kind, text } = wanted;
+    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, calls: Option<&[Asked]>) -> Stepped {
+        let (kind, text) = wanted.parts();
         let actor = self.actor().map_err(|problem| vec![problem])?;
         let was = match actor.call(export, args).await {
             Err(ended) if ended.kind == Some(kind) && ended.text.contains(text) => {
@@ -199,7 +199,7 @@ impl Run<'_> {
         Err(vec![said(message)])
     }
 
-    fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Value]>) -> Vec<Problem> {
+    fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Asked]>) -> Vec<Problem> {
         self.shown_as(("the answer", "expect"), expect, answer, expect_calls)
     }
 
@@ -209,7 +209,7 @@ impl Run<'_> {
         (what, place): (&str, &str),
         expect: Option<&Value>,
         answer: &Value,
-        expect_calls: Option<&[Value]>,
+        expect_calls: Option<&[Asked]>,
     ) -> Vec<Problem> {
         let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
         let listed = asked.iter().filter(|asked| compare::is_listed(&asked.call));
@@ -219,7 +219,7 @@ impl Run<'_> {
             Some(problem.observing(place, answer))
         });
         let calls = expect_calls.and_then(|expected| {
-            let expected: Vec<Value> = expected.iter().map(|call| self.filled(call)).collect();
+            let expected: Vec<Value> = expected.iter().map(|call| self.filled(&json!(call))).collect();
             compare::calls(&expected, &asked)
         });
         answer.into_iter().chain(calls).collect()

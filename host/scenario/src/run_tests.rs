@@ -13,7 +13,7 @@ use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
 
 use super::*;
 use crate::find::ScenarioFile;
-use crate::stage::Asked;
+use crate::written::Asked;
 use crate::{Summary, parse, run_files};
 
 struct Echoes;
@@ -96,11 +96,11 @@ impl Actor for Echo {
                 }];
                 self.asked.push(Asked {
                     call: "clock.now-ms".into(),
-                    args: json!({}),
+                    args: serde_json::Map::new(),
                 });
                 self.asked.push(Asked {
                     call: "api.get".into(),
-                    args: json!({ "refs": refs }),
+                    args: serde_json::Map::from_iter([("refs".to_owned(), json!(refs))]),
                 });
                 Ok(json!(self.world.backends.lbaas.as_ref().unwrap().get(&refs).await))
             }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
@@ -11,6 +10,7 @@ use trueup_capabilities::{Backends, async_trait, nftables, renderer};
 use crate::model::{Given, Scenario};
 use crate::simulated::Simulations;
 use crate::simulated::means::{FaultedClock, FaultedRandom};
+use crate::written::Asked;
 
 /// The source of guests.
 #[async_trait]
@@ -77,15 +77,6 @@ pub trait Actor: Send {
 
     /// Takes the first timer that is due at `now_ms`, ordered by time and id: its time and its id.
     fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)>;
-}
-
-/// A question that an instance asked.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Asked {
-    /// `interface.function` in WIT spelling.
-    pub call: String,
-    /// By parameter name.
-    pub args: Value,
 }
 
 /// Everything that one scenario simulates. It outlives the instances.

@@ -26,7 +26,6 @@
 
 mod documents;
 mod rules;
-mod typed;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};

@@ -1,11 +1,15 @@
 //! A YAML document as a tree with line numbers, from which readers report where something is wrong.
 
+mod typed;
+
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 use serde_saphyr::Spanned;
+
+pub use self::typed::{FieldError, read};
 
 /// One value and its line.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,10 +51,26 @@ pub struct Entry {
 }
 
 impl Node {
+    /// The entries of a map. Empty if this is no map.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
     /// An entry of a map. `None` if it is missing, or this is no map.
     pub fn entry(&self, key: &str) -> Option<&Self> {
-        let Value::Map(entries) = &self.value else { return None };
-        entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+        let mut entries = self.entries().iter();
+        entries.find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// The items of a list. Empty if this is no list.
+    pub fn items(&self) -> &[Self] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => &[],
+        }
     }
 
     /// The text of a map's entry. `None` if it is missing or not a text.

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trueup_capabilities::checkpoint::Saved;
 use trueup_capabilities::checkpoint::simulated::Simulated;
-use trueup_sources::yaml::{self, Node};
 
-use super::{Capability, Problem, Simulation};
+use super::{Capability, Problem, Simulation, fits};
 use crate::compare;
-use crate::document::ParseError;
-use crate::fields::{Fields, list, text};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    given: Some(read),
-    expected: Some(read),
+    given: Some(fits::<Option<Saved>>),
+    expected: Some(fits::<Option<Saved>>),
     ..Capability::new("checkpoint", |world, given| {
         let saved: Option<Saved> = serde_json::from_value(given)?;
         let store = Arc::new(Simulated::new(saved));
@@ -22,15 +19,6 @@ pub(super) const CAPABILITY: Capability = Capability {
         Ok(store)
     })
 };
-
-fn read(node: &Node, place: &str) -> Result<Value, ParseError> {
-    if node.value != yaml::Value::Null {
-        let fields = Fields::of(node, place, &["data", "entries"])?;
-        text(fields.required("data")?, &fields.place("data"))?;
-        list(fields.required("entries")?, &fields.place("entries"), text)?;
-    }
-    Ok(node.to_json())
-}
 
 impl Simulation for Simulated {
     fn compare(&self, expected: Value) -> Option<Problem> {

@@ -7,13 +7,12 @@ use serde::de::Error as _;
 use serde_json::{Value, json};
 use trueup_capabilities::etcd::embedded::Embedded;
 
-use super::{Capability, Problem, Simulation};
+use super::{Capability, Problem, Simulation, fits};
 use crate::compare;
-use crate::fields::texts;
 
 pub(super) const CAPABILITY: Capability = Capability {
-    given: Some(texts),
-    expected: Some(texts),
+    given: Some(fits::<BTreeMap<String, String>>),
+    expected: Some(fits::<BTreeMap<String, String>>),
     ..Capability::new("etcd", |world, given| {
         let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
         let etcd = Embedded::in_memory_with(&entries.unwrap_or_default());

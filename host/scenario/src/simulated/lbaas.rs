@@ -7,16 +7,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use trueup_capabilities::lbaas::State;
 use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
-use trueup_sources::yaml::Node;
 
-use super::{Capability, Problem, Simulation};
+use super::{Capability, Problem, Simulation, fits};
 use crate::compare;
-use crate::document::ParseError;
-use crate::fields::{Fields, count, list, typed};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    given: Some(given),
-    expected: Some(expected),
+    given: Some(fits::<Given>),
+    expected: Some(fits::<Expected>),
     ..Capability::new("lbaas", |world, given| {
         let given: Option<Given> = serde_json::from_value(given)?;
         let given = given.unwrap_or_default();
@@ -43,20 +40,11 @@ struct Given {
     settle_ms: u64,
 }
 
-fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
-    let fields = Fields::of(node, place, &["load_balancers", "objects", "settle_ms"])?;
-    fields.read("load_balancers", typed::<BTreeMap<String, State>>)?;
-    fields.read("objects", |node, place| list(node, place, typed::<Resource>))?;
-    fields.read("settle_ms", count)?;
-    Ok(node.to_json())
-}
-
-/// Read with their types to check the keys, but kept as values, since they may contain `${name}`.
-fn expected(node: &Node, place: &str) -> Result<Value, ParseError> {
-    let fields = Fields::of(node, place, &["objects"])?;
-    let objects = fields.required("objects")?;
-    list(objects, &fields.place("objects"), typed::<Resource>)?;
-    Ok(node.to_json())
+/// Read to check it, but kept as a value, since it may contain `${name}`.
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "names its fields")]
+struct Expected {
+    objects: Vec<Resource>,
 }
 
 impl Simulation for Simulated {

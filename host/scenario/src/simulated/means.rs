@@ -8,12 +8,10 @@ use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::metrics::{Registry, is_series_name};
 use trueup_capabilities::random::Random;
-use trueup_sources::yaml::Node;
+use trueup_sources::yaml::{self, FieldError, Node};
 
 use super::{Capability, Problem, Simulation};
 use crate::compare;
-use crate::document::ParseError;
-use crate::fields::{entries, error, join, number};
 
 /// The imports of them that can return a fault.
 pub(crate) const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
@@ -57,17 +55,16 @@ pub(super) const METRICS: Capability = Capability {
     ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
 };
 
-fn series(node: &Node, place: &str) -> Result<Value, ParseError> {
-    for entry in entries(node, place)? {
-        let place = join(place, &entry.key);
-        if !is_series_name(&entry.key) {
+fn series(node: &Node) -> Result<(), FieldError> {
+    let series: BTreeMap<String, f64> = yaml::read(node)?;
+    match series.into_keys().find(|name| !is_series_name(name)) {
+        None => Ok(()),
+        Some(name) => {
             let must =
                 "is no series, must be `name` or `name{key=\"value\",...}` with the labels in order of their keys";
-            return Err(error(&entry.value, &place, must));
+            Err(FieldError::of(node.entry(&name).unwrap_or(node), must).within(name))
         }
-        number(&entry.value, &place)?;
     }
-    Ok(node.to_json())
 }
 
 impl Simulation for Registry {

@@ -11,11 +11,11 @@ mod sandboxes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trueup_capabilities::questions;
-use trueup_sources::yaml::Node;
+use trueup_sources::yaml::{self, FieldError, Node};
 
-use super::document::ParseError;
 use super::report::Problem;
 use super::stage::World;
 
@@ -34,9 +34,9 @@ struct Capability {
     /// Its key in `given` and `expect_state`.
     key: &'static str,
     /// Checks its part of `given`. `None`: it has none.
-    given: Option<Reader>,
+    given: Option<Check>,
     /// Checks its part of `expect_state`. `None`: it has none.
-    expected: Option<Reader>,
+    expected: Option<Check>,
     /// The export that a guest must answer when a step ends an operation of this capability.
     on_operation: Option<&'static str>,
     /// Starts it with its part of `given`, which is null if the scenario says nothing. It adds its own backend.
@@ -58,7 +58,13 @@ impl Capability {
     }
 }
 
-pub(crate) type Reader = fn(&Node, &str) -> Result<Value, ParseError>;
+/// Whether a value has the type of its part.
+pub(crate) type Check = fn(&Node) -> Result<(), FieldError>;
+
+/// The check for a part of this type.
+pub(crate) fn fits<T: DeserializeOwned>(node: &Node) -> Result<(), FieldError> {
+    yaml::read::<T>(node).map(drop)
+}
 
 /// A running simulation.
 trait Simulation: Send + Sync {
@@ -74,13 +80,13 @@ trait Simulation: Send + Sync {
 /// The parts of `given` or `expect_state`, by key.
 pub(crate) type Parts = BTreeMap<&'static str, Value>;
 
-/// The readers of `given`, by key.
-pub(crate) fn given() -> impl Iterator<Item = (&'static str, Reader)> {
+/// The checks of `given`, by key.
+pub(crate) fn given() -> impl Iterator<Item = (&'static str, Check)> {
     CAPABILITIES.iter().filter_map(|of| Some((of.key, of.given?)))
 }
 
-/// The readers of `expect_state`, by key.
-pub(crate) fn expected() -> impl Iterator<Item = (&'static str, Reader)> {
+/// The checks of `expect_state`, by key.
+pub(crate) fn expected() -> impl Iterator<Item = (&'static str, Check)> {
     CAPABILITIES.iter().filter_map(|of| Some((of.key, of.expected?)))
 }
 

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
-use trueup_sources::yaml::Node;
+use trueup_sources::yaml::{self, FieldError, Node};
 
-use super::{Capability, Problem, Simulation};
+use super::{Capability, Problem, Simulation, fits};
 use crate::compare;
-use crate::document::ParseError;
-use crate::fields::{Fields, list, records, text, typed};
 
 pub(super) const CAPABILITY: Capability = Capability {
     given: Some(given),
-    expected: Some(|node, place| negs(node, place, |_, _| Ok(())).map(|_| node.to_json())),
+    expected: Some(fits::<Negs>),
     on_operation: Some("syncer.on-operation"),
     ..Capability::new("neg", |world, mut given| {
         let given = given.get_mut("negs").map(Value::take).unwrap_or_default();
@@ -26,35 +25,25 @@ pub(super) const CAPABILITY: Capability = Capability {
     })
 };
 
-fn negs<'a, T>(
-    node: &'a Node,
-    place: &str,
-    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
-) -> Result<Vec<T>, ParseError> {
-    let fields = Fields::of(node, place, &["negs"])?;
-    list(fields.required("negs")?, &fields.place("negs"), |node, place| {
-        let fields = Fields::of(node, place, &["name", "zone", "subnet", "endpoints"])?;
-        for key in ["name", "zone", "subnet"] {
-            text(fields.required(key)?, &fields.place(key))?;
-        }
-        let (endpoints, place_of_endpoints) = (fields.required("endpoints")?, fields.place("endpoints"));
-        records(endpoints, &place_of_endpoints, &["ip", "ipv6", "port", "node"])?;
-        read(node, place)
-    })
+#[derive(Deserialize)]
+struct Negs {
+    negs: Vec<Neg>,
 }
 
-fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
+fn given(node: &Node) -> Result<(), FieldError> {
+    let Negs { negs } = yaml::read(node)?;
     let mut lines = BTreeMap::new();
-    for (line, neg) in negs(node, place, |node, place| Ok((node.line, typed::<Neg>(node, place)?)))? {
-        if let Some(first) = lines.insert(neg.key(), line) {
+    let nodes = node.entry("negs").map(Node::items).unwrap_or_default();
+    for (neg, node) in negs.iter().zip(nodes) {
+        if let Some(first) = lines.insert(neg.key(), node.line) {
             let message = format!(
-                "`{place}.negs`: NEG {:?} in zone {:?} is there already, on line {first}",
+                "NEG {:?} in zone {:?} is there already, on line {first}",
                 neg.name, neg.zone
             );
-            return Err(ParseError::at(line, message));
+            return Err(FieldError::of(node, message).within("negs".to_owned()));
         }
     }
-    Ok(node.to_json())
+    Ok(())
 }
 
 impl Simulation for Simulated {

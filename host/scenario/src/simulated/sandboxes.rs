@@ -5,11 +5,10 @@ use std::sync::Arc;
 use trueup_capabilities::cri::Sandbox;
 use trueup_capabilities::cri::simulated::Simulated;
 
-use super::{Capability, Simulation};
-use crate::fields::records;
+use super::{Capability, Simulation, fits};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    given: Some(|node, place| records(node, place, &["id", "ip", "namespace", "name"])),
+    given: Some(fits::<Vec<Sandbox>>),
     ..Capability::new("sandboxes", |world, given| {
         let sandboxes: Option<Vec<Sandbox>> = serde_json::from_value(given)?;
         let runtime = Arc::new(Simulated::new(sandboxes.unwrap_or_default()));

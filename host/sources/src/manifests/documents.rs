@@ -17,9 +17,8 @@ use serde::de::IgnoredAny;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
 
 use super::rules;
-use super::typed::{FieldError, read};
 use crate::object::{Kind, Object};
-use crate::yaml::{Node, Value};
+use crate::yaml::{FieldError, Node, Value, read};
 
 /// The maximum number of values in a document. 10,000 Services printed by `kubectl get -o yaml` have about a million.
 const VALUES_MAX: usize = 10_000_000;

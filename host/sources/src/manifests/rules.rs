@@ -6,9 +6,8 @@
 use serde_json::Number;
 use trueup_base::text::offer;
 
-use super::typed::FieldError;
 use crate::object::Kind;
-use crate::yaml::{Node, Value};
+use crate::yaml::{FieldError, Node, Value};
 
 /// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
 enum Must {

@@ -348,7 +348,7 @@ fn a_field_that_a_kind_does_not_have_is_a_flaw_with_its_line() {
     );
     check(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nxyz: 1\n",
-        &["4: xyz: unknown field"],
+        &["4: xyz: unknown field (known: apiVersion, kind, metadata, spec, status)"],
     );
     check(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - image: web\n    nmae: web\n",

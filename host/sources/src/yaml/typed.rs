@@ -1,7 +1,7 @@
 //! Converts a value of a YAML document to a Rust type.
 //!
-//! This module knows nothing of Kubernetes. If a value does not fit a type, the error contains its line and field path,
-//! even deep inside a list of objects.
+//! If a value does not fit a type, the error contains its line and field path, even deep inside a list of objects. An
+//! unknown field is an error too.
 //!
 //! ```text
 //! Node -> a type, or FieldError { line, path, message }
@@ -9,33 +9,42 @@
 
 use std::fmt;
 
-use serde::de::value::StrDeserializer;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use trueup_base::text::offer;
 
-use crate::yaml::{Entry, Node, Value};
+use super::{Entry, Node, Value};
+
+/// More known fields than these are not listed in an error.
+const LISTED_MAX: usize = 16;
 
 /// A value that does not fit, and its position.
 #[derive(Debug)]
-pub(super) struct FieldError {
+pub struct FieldError {
     /// `None` until the error has passed its value.
-    pub(super) line: Option<u64>,
+    pub line: Option<u64>,
     /// The path, such as `spec`, `ports`, `[0]`; stored from the inside out.
     path: Vec<String>,
     message: String,
 }
 
 impl FieldError {
-    fn unknown(entry: &Entry, known: &[&str]) -> Self {
+    /// An entry whose key is none of the known ones.
+    pub fn unknown(entry: &Entry, known: &[&str]) -> Self {
         let meant = offer(&entry.key, known.iter().copied());
-        let mut error = Self::new(format!("unknown field{meant}")).within(entry.key.escape_debug().to_string());
+        let listed = if meant.is_empty() && known.len() <= LISTED_MAX {
+            format!(" (known: {})", known.join(", "))
+        } else {
+            meant
+        };
+        let mut error = Self::new(format!("unknown field{listed}")).within(entry.key.escape_debug().to_string());
         error.line = Some(entry.line);
         error
     }
 
     /// An error about this value.
-    pub(super) fn of(value: &Node, message: impl Into<String>) -> Self {
+    pub fn of(value: &Node, message: impl Into<String>) -> Self {
         Self::new(message.into()).at(value)
     }
 
@@ -52,7 +61,9 @@ impl FieldError {
         self
     }
 
-    pub(super) fn within(mut self, field: String) -> Self {
+    /// The same error, seen from the value that has this field: `spec`, or `[0]`.
+    #[must_use]
+    pub fn within(mut self, field: String) -> Self {
         self.path.push(field);
         self
     }
@@ -101,7 +112,10 @@ impl de::Error for FieldError {
 }
 
 /// Converts a value to a type.
-pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Node) -> Result<T, FieldError> {
+///
+/// # Errors
+/// The first part that does not fit, with its line and its path.
+pub fn read<'a, T: Deserialize<'a>>(value: &'a Node) -> Result<T, FieldError> {
     T::deserialize(Reader(value))
 }
 
@@ -120,13 +134,17 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                 (None, None) => visitor.visit_f64(number.as_f64().unwrap_or(f64::NAN)),
             },
             Value::Text(value) => visitor.visit_borrowed_str(value),
-            Value::List(list) => visitor.visit_seq(Elements {
-                rest: list.iter().enumerate(),
-            }),
-            Value::Map(map) => visitor.visit_map(Entries {
-                rest: map.iter(),
-                value: None,
-            }),
+            Value::List(list) => {
+                let mut elements = Elements {
+                    rest: list.iter().enumerate(),
+                };
+                let read = visitor.visit_seq(&mut elements);
+                read.and_then(|read| match elements.rest.next() {
+                    None => Ok(read),
+                    Some((index, _)) => Err(de::Error::invalid_length(list.len(), &format!("{index} elements").as_str())),
+                })
+            }
+            Value::Map(map) => visitor.visit_map(Entries::of(map)),
         };
         read.map_err(|error| error.at(self.0))
     }
@@ -162,9 +180,23 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         self.deserialize_any(visitor)
     }
 
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, FieldError> {
+        let read = match &self.0.value {
+            Value::Text(name) => visitor.visit_enum(StrDeserializer::new(name)),
+            Value::Map(map) if map.len() == 1 => visitor.visit_enum(MapAccessDeserializer::new(Entries::of(map))),
+            _ => Err(FieldError::new("must be a name, or an object with one key".to_owned())),
+        };
+        read.map_err(|error| error.at(self.0))
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map enum identifier ignored_any
+        tuple_struct map identifier ignored_any
     }
 }
 
@@ -188,6 +220,15 @@ impl<'de> SeqAccess<'de> for Elements<'de> {
 struct Entries<'de> {
     rest: std::slice::Iter<'de, Entry>,
     value: Option<&'de Entry>,
+}
+
+impl<'de> Entries<'de> {
+    fn of(map: &'de [Entry]) -> Self {
+        Self {
+            rest: map.iter(),
+            value: None,
+        }
+    }
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
