@@ -66,7 +66,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         write(folder.path(), service, 0)?;
     }
     // The test's environment variables do not apply to the host.
-    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[], &sections()).map_err(anyhow::Error::from)?;
+    let config = Config::load_with(folder.path(), &BTreeMap::new(), &sections()).map_err(anyhow::Error::from)?;
     let registry = crate::stage::registry();
     let done = Arc::new(AtomicBool::new(false));
     let changing = {

@@ -1,4 +1,4 @@
-//! The three layers that a configuration comes from, and the problems found in them.
+//! The two layers that a configuration comes from, its file and the environment, and the problems found in them.
 //!
 //! This module knows line numbers, names of variables and how TOML becomes JSON; `section.rs` registers the keys.
 //! Reading does not stop at the first mistake: this module collects the problems, and the host reports them all at
@@ -16,18 +16,6 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use trueup_base::component::Digest;
 use trueup_base::text::nearest;
 
-use super::section::Layer;
-
-/// A command line flag that sets a key. It takes precedence over environment and file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
-    /// The flag as the operator typed it, for error texts: `--no-record`.
-    pub flag: String,
-    /// The key, with its sections: `journal.record`.
-    pub key: String,
-    /// The value in the form of the key's variable: `false`.
-    pub value: String,
-}
 
 /// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";
@@ -35,14 +23,13 @@ pub(super) const PREFIX: &str = "TRUEUP_";
 /// Error texts cut a value at this length: enough to find it, and the text stays on one line.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// The three layers that values come from, and the problems found in them.
+/// The layers that values come from, and the problems found in them.
 pub(super) struct Document<'d> {
     name: String,
     /// Paths in it are relative to this folder.
     folder: &'d Path,
     text: &'d str,
     environment: &'d BTreeMap<String, String>,
-    overrides: &'d [Override],
     problems: RefCell<Vec<Problem>>,
     variables: RefCell<BTreeMap<String, Variable>>,
     left: RefCell<BTreeSet<String>>,
@@ -67,18 +54,12 @@ struct Variable {
 }
 
 impl<'d> Document<'d> {
-    pub(super) fn new(
-        file: &'d Path,
-        text: &'d str,
-        environment: &'d BTreeMap<String, String>,
-        overrides: &'d [Override],
-    ) -> Self {
+    pub(super) fn new(file: &'d Path, text: &'d str, environment: &'d BTreeMap<String, String>) -> Self {
         Self {
             name: file.display().to_string(),
             folder: file.parent().unwrap_or(Path::new("")),
             text,
             environment,
-            overrides,
             problems: RefCell::default(),
             variables: RefCell::default(),
             left: RefCell::default(),
@@ -95,14 +76,11 @@ impl<'d> Document<'d> {
         self.folder
     }
 
-    /// What a flag, or else a variable, sets a key to: its name, its text, and its layer.
-    pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str, Layer)> {
-        if let Some(flag) = self.overrides.iter().rev().find(|flag| flag.key == key) {
-            return Some((flag.flag.clone(), &flag.value, Layer::Flag));
-        }
+    /// The variable that sets a key, if there is one: its name and its text.
+    pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str)> {
         let variable = variable_of_key(key);
         let text = self.environment.get(&variable)?;
-        Some((variable, text, Layer::Environment))
+        Some((variable, text))
     }
 
     /// A variable without our prefix that sets no key.
@@ -110,11 +88,10 @@ impl<'d> Document<'d> {
         self.environment.get(name).map(String::as_str)
     }
 
-    /// Whether a flag or a variable sets anything in a section.
+    /// Whether a variable sets anything in a section.
     pub(super) fn has_outside(&self, section: &str) -> bool {
-        let (keys, variables) = (format!("{section}."), format!("{}_", variable_of_key(section)));
-        let in_flags = self.overrides.iter().any(|flag| flag.key.starts_with(&keys));
-        in_flags || self.environment.keys().any(|name| name.starts_with(&variables))
+        let variables = format!("{}_", variable_of_key(section));
+        self.environment.keys().any(|name| name.starts_with(&variables))
     }
 
     /// Registers a key, and whether a variable can set it.
@@ -143,7 +120,7 @@ impl<'d> Document<'d> {
         self.wrong_at(value.span(), format_args!("{key}: was {shown}, {reason}"));
     }
 
-    /// A problem of a flag or a variable.
+    /// A problem of a variable.
     pub(super) fn wrong_outside(&self, origin: &str, text: impl Display) {
         self.push(None, format!("{origin}: {text}"));
     }

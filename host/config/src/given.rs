@@ -16,11 +16,10 @@ pub(super) struct Given<'d> {
 
 pub(super) enum GivenValue<'d> {
     File(&'d Spanned<DeValue<'d>>),
-    /// A flag or a variable, with its name.
+    /// A variable, with its name.
     Outside {
         origin: String,
         text: &'d str,
-        layer: Layer,
     },
 }
 
@@ -29,7 +28,6 @@ pub(super) enum GivenValue<'d> {
 pub(super) enum Layer {
     File,
     Environment,
-    Flag,
 }
 
 impl<'d> Given<'d> {
@@ -37,7 +35,7 @@ impl<'d> Given<'d> {
     pub(super) fn layer(&self) -> Layer {
         match &self.value {
             GivenValue::File(_) => Layer::File,
-            GivenValue::Outside { layer, .. } => *layer,
+            GivenValue::Outside { .. } => Layer::Environment,
         }
     }
 

@@ -1,11 +1,11 @@
-//! The operator's configuration: flags, environment variables and a TOML file, in this order of precedence.
+//! The operator's configuration: environment variables and a TOML file, in this order of precedence.
 //!
 //! This crate checks everything: what [`Config::load_with`] returns has every default filled in, every path resolved
 //! and every number in its range. Whether a folder, a token or a guest's file exists is checked by the code that opens
 //! it. This crate never reads tokens, only their locations.
 //!
 //! ```text
-//! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
+//! TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
 //! ```
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,6 @@ use trueup_registry::{Reference, Verify};
 
 pub use self::admin::{Admin, AdminAt};
 pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
-pub use self::document::Override;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
@@ -166,28 +165,27 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) with this process's environment and
-    /// the flags. `worlds` are those whose sections it may hold.
+    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) with this process's environment.
+    /// `worlds` are those whose sections it may hold.
     ///
     /// # Errors
     /// As [`Config::load_with`].
-    pub fn load_under(path: &Path, overrides: &[Override], worlds: &[&'static dyn World]) -> Result<Self, ConfigError> {
-        Self::load_with(path, &environment()?, overrides, worlds)
+    pub fn load(path: &Path, worlds: &[&'static dyn World]) -> Result<Self, ConfigError> {
+        Self::load_with(path, &environment()?, worlds)
     }
 
-    /// The same with a given environment and flags. If several flags set one key, the last one wins.
+    /// The same with a given environment.
     ///
     /// A variable `TRUEUP_A_B` sets the key `b` in `[a]`, as if the file contained it: a relative path in it is
     /// relative to the file too. Of the variables without that prefix only [`JSON_FILE_ENV`] is read.
     pub fn load_with(
         path: &Path,
         environment: &BTreeMap<String, String>,
-        overrides: &[Override],
         worlds: &[&'static dyn World],
     ) -> Result<Self, ConfigError> {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
-        let document = Document::new(&file, &text, environment, overrides);
+        let document = Document::new(&file, &text, environment);
         let table = match DeTable::parse(&text) {
             Ok(table) => table,
             Err(error) => return Err(one(document.not_toml(&error))),
@@ -218,7 +216,7 @@ impl Config {
         worlds: &[&'static dyn World],
     ) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
         let environment = environment()?;
-        let error = match Self::load_with(path, &environment, &[], worlds) {
+        let error = match Self::load_with(path, &environment, worlds) {
             Ok(config) => return Ok((config.state_dir, None)),
             Err(error) => error,
         };

@@ -28,8 +28,8 @@ pub struct PlainWorld<A> {
     pub of: PhantomData<fn() -> A>,
 }
 
-/// What the sections of such a world say. `A` are the keys of `[adapter.NAME]`. Only the file sets them: variables and
-/// flags do not.
+/// What the sections of such a world say. `A` are the keys of `[adapter.NAME]`. Only the file sets them: variables do
+/// not.
 pub type Plain<A> = Keyed<A, Shared, SimServer<(), ()>>;
 
 /// The backends that worlds share.

@@ -1,11 +1,11 @@
-//! Reads one table key by key: flags first, then the environment, then the file.
+//! Reads one table key by key: the environment first, then the file.
 //!
 //! This module does not know what a key means. A key exists because a reader asks for it here, so the list of known
 //! keys, the variables and the error texts cannot drift apart. After a mistake the reader continues with a placeholder,
 //! which never leaves [`super::Config::load_with`].
 //!
 //! ```text
-//! flags, environment, file -> Section -> typed values + problems
+//! environment, file -> Section -> typed values + problems
 //! ```
 
 use std::fmt::Display;
@@ -26,8 +26,8 @@ pub(super) use super::given::{Given, Layer};
 /// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
 
-/// One table of the file, with the flags and variables that set keys in it. If it is in none of the three, every key of
-/// it is absent, and a missing key is no problem.
+/// One table of the file, with the variables that set keys in it. If it is in neither, every key of it is absent, and a
+/// missing key is no problem.
 pub(super) struct Section<'d> {
     document: &'d Document<'d>,
     path: String,
@@ -206,7 +206,7 @@ impl<'d> Section<'d> {
         let path = self.path_of(key);
         self.document.register(&path, true);
         let value = match self.document.outside(&path) {
-            Some((origin, text, layer)) => GivenValue::Outside { origin, text, layer },
+            Some((origin, text)) => GivenValue::Outside { origin, text },
             None => GivenValue::File(self.table?.get(key)?),
         };
         Some(Given {
@@ -318,8 +318,8 @@ impl<'d> Section<'d> {
         .unwrap_or(default)
     }
 
-    /// `kind`: one of a few fixed words, and whether the file says so: if a variable or a flag does, the file may keep
-    /// the keys of another kind. Without a `default`, absence is a problem, and then the result is `None`.
+    /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys of
+    /// another kind. Without a `default`, absence is a problem, and then the result is `None`.
     pub(super) fn kind(
         &mut self,
         kinds: &[&'static str],

@@ -43,14 +43,13 @@ load_balancers = ["lb-1"]
 kind = "anexia"
 "#;
 
-fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str)]) -> Result<Config, String> {
-    load_worlds(text, environment, overrides, &WORLDS)
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    load_worlds(text, environment, &WORLDS)
 }
 
 fn load_worlds(
     text: &str,
     environment: &[(&str, &str)],
-    overrides: &[(&str, &str, &str)],
     worlds: &[&'static dyn World],
 ) -> Result<Config, String> {
     let folder = tempfile::tempdir().unwrap();
@@ -59,13 +58,7 @@ fn load_worlds(
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
-    let flag = |(flag, key, value): &(&str, &str, &str)| Override {
-        flag: (*flag).to_owned(),
-        key: (*key).to_owned(),
-        value: (*value).to_owned(),
-    };
-    let overrides: Vec<_> = overrides.iter().map(flag).collect();
-    let loaded = Config::load_with(folder.path(), &environment, &overrides, worlds);
+    let loaded = Config::load_with(folder.path(), &environment, worlds);
     // The folder's name differs from run to run.
     let prefix = format!("{}/", folder.path().display());
     loaded.map_err(|error| error.to_string().replace(&prefix, ""))
@@ -74,7 +67,7 @@ fn load_worlds(
 /// Asserts the errors for a file, line by line.
 #[track_caller]
 fn refused(text: &str, said: &[&str]) {
-    let error = load(text, &[], &[]).expect_err("the file must be refused");
+    let error = load(text, &[]).expect_err("the file must be refused");
     assert_eq!(error.lines().collect::<Vec<_>>(), said, "of:\n{text}");
 }
 
@@ -108,7 +101,7 @@ fn anexia(config: &Config) -> &AnexiaBackend {
 
 #[test]
 fn the_least_configuration_has_every_default() {
-    let config = load(LEAST, &[], &[]).unwrap();
+    let config = load(LEAST, &[]).unwrap();
     let folder = config.file.parent().unwrap().to_owned();
     assert_eq!(config.state_dir, folder.join(".trueup"));
     assert_eq!(config.seed, 1);
@@ -160,7 +153,7 @@ fn the_least_configuration_has_every_default() {
 #[test]
 fn the_quickstart_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &WORLDS).unwrap();
     assert_eq!(anexia(&config).settings(None).url, "http://127.0.0.1:9480");
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(
@@ -189,7 +182,7 @@ fn the_quickstart_fits_together() {
 
 #[test]
 fn without_a_url_the_backend_follows_the_simulated_engine() {
-    let config = load(&format!("{LEAST}[sim.lbaas]\n"), &[], &[]).unwrap();
+    let config = load(&format!("{LEAST}[sim.lbaas]\n"), &[]).unwrap();
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
     assert_eq!(sim.server("").seed, 1, "the host's");
@@ -198,7 +191,6 @@ fn without_a_url_the_backend_follows_the_simulated_engine() {
 
     let own = load(
         &format!("{LEAST}url = \"http://192.0.2.1:80\"\n[sim.lbaas]\n"),
-        &[],
         &[],
     )
     .unwrap();
@@ -362,7 +354,7 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
              configuration",
         ],
     );
-    let error = load("", &[], &[]).expect_err("nothing is configured");
+    let error = load("", &[]).expect_err("nothing is configured");
     assert!(error.contains("`trueup init FOLDER` lists the worlds"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     refused(
@@ -437,7 +429,7 @@ fn what_is_not_toml_is_one_line() {
         ("seed = 1\nseed = 2\n", "trueup.toml:2: not TOML: duplicate key"),
         ("a: b\n", "trueup.toml:1: not TOML: "),
     ] {
-        let error = load(text, &[], &[]).expect_err(text);
+        let error = load(text, &[]).expect_err(text);
         assert!(
             error.starts_with(said) && error.lines().count() == 1,
             "of {text:?}: {error}"
@@ -450,7 +442,7 @@ fn a_file_that_cannot_be_read_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let hint = "give a TOML file, or a folder with `trueup.toml`";
     let load = |path: &Path| {
-        Config::load_with(path, &BTreeMap::new(), &[], &WORLDS)
+        Config::load_with(path, &BTreeMap::new(), &WORLDS)
             .expect_err("no file")
             .to_string()
     };
@@ -481,7 +473,7 @@ fn the_charts_volume_holds_what_the_defaults_keep() {
         .nth(1)
         .and_then(|rest| rest.split("Gi").next());
     let limit: u64 = limit.unwrap().parse().unwrap();
-    let config = load(LEAST, &[], &[]).unwrap();
+    let config = load(LEAST, &[]).unwrap();
     let kept = config.journal.keep_total_bytes + config.audit.keep_bytes;
     assert!(kept + (1 << 30) <= limit << 30, "and a gigabyte for the rest");
 }

@@ -180,7 +180,7 @@ fn released_lines(released: &Released) -> Vec<String> {
 
 /// The socket and the instance that a configuration names.
 fn configured(config: &Path) -> Result<(PathBuf, String), crate::exit::Failure> {
-    let config = super::run::read(config, &[])?;
+    let config = super::run::read(config)?;
     match config.world::<Ipam>() {
         Some(ipam) => Ok((ipam.adapter.socket.clone(), ipam.adapter.instance.clone())),
         None => Err(misused(anyhow::anyhow!(

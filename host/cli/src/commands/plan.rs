@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let mut config = super::run::read(&args.config.path(), &[])?;
+    let mut config = super::run::read(&args.config.path())?;
     // While a host runs, ask its simulated Engine, or Compute Engine: their file need not be up to date.
     if config.has_own_server()
         && let Some(taken) = StateLock::taken(&config.state_dir)?

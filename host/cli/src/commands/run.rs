@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_base::text::counted;
-use trueup_config::{Config, Override, Source};
+use trueup_config::{Config, ConfigError, Source};
 use trueup_runtime::run::{self, Ended, Part, Reload};
 use trueup_runtime::state_lock::StateLock;
 use trueup_work::event::{Event, Message};
@@ -40,9 +40,9 @@ pub(crate) struct Args {
     no_record: bool,
 }
 
-/// Reads a configuration; environment variables and the values of flags override it.
-pub(super) fn read(config: &std::path::Path, overrides: &[Override]) -> Result<Config, crate::exit::Failure> {
-    Config::load_under(config, overrides, &sections()).map_err(misused)
+/// Reads a configuration; environment variables override it.
+pub(super) fn read(config: &std::path::Path) -> Result<Config, crate::exit::Failure> {
+    Config::load(config, &sections()).map_err(misused)
 }
 
 /// The state folder of a configuration. If the rest of the file can't be used and the folder exists, warns and uses the
@@ -66,14 +66,13 @@ pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit
 }
 
 pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
-    let no_record = Override {
-        flag: "--no-record".to_owned(),
-        key: "journal.record".to_owned(),
-        value: "false".to_owned(),
-    };
-    let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
     let from = args.config.path();
-    let mut config = read(&from, &overrides)?;
+    let load = move || -> Result<Config, ConfigError> {
+        let mut config = Config::load(&from, &sections())?;
+        config.journal.record &= !args.no_record;
+        Ok(config)
+    };
+    let mut config = load().map_err(misused)?;
     if args.approve {
         config.approve();
     }
@@ -95,7 +94,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
         }))?
     } else {
         let (ask, asked) = mpsc::channel(1);
-        let reload = Reload::new(asked, move || Config::load_under(&from, &overrides, &sections()));
+        let reload = Reload::new(asked, load);
         super::block_on(traced(traces, async {
             let stop = asked_to_stop(super::listen_for_stop());
             let watching = run::watch(config, &registry, Some(reload), stop, tell);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn etcd(more: &str) -> Result<EtcdBackend, String> {
-    load(&format!("{LEAST}{more}"), &[], &[]).map(|config| config.etcd)
+    load(&format!("{LEAST}{more}"), &[]).map(|config| config.etcd)
 }
 
 #[test]

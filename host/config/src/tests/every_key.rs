@@ -76,7 +76,7 @@ resync_ms = 60000
 backoff_initial_ms = 5
 backoff_max_ms = 500
 "#;
-    let config = load(text, &[], &[]).unwrap();
+    let config = load(text, &[]).unwrap();
     let folder = config.file.parent().unwrap().to_owned();
     assert_eq!(config.state_dir, Path::new("/var/lib/trueup"));
     assert_eq!(config.seed, u64::MAX);

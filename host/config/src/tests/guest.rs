@@ -14,7 +14,7 @@ fn a_scope_of_negs_has_a_name_and_a_zone() {
         ],
     );
     let text = LEAST.replace("use = \"builtin:lbaas@1\"", &with("\"web@z1\", \"t-*@*\""));
-    let config = load(&text, &[], &[]).unwrap();
+    let config = load(&text, &[]).unwrap();
     let grants = &lbaas(&config).guest.grants;
     assert!(grants.allow_neg(Access::Write, "web", "z1") && grants.allow_neg(Access::Write, "t-9", "z2"));
     assert!(!grants.allow_neg(Access::Write, "web", "z2") && !grants.allow_neg(Access::Read, "web", "z1"));
@@ -33,7 +33,6 @@ fn quotas_stand_in_the_grant_that_they_limit() {
             "grants.lbaas = { read = [\"*\"], calls_per_minute = 600, destroy_max = 0, destroy_percent = 100 }\n\
              grants.cri = { calls_per_minute = 1 }",
         ),
-        &[],
         &[],
     )
     .unwrap();
@@ -117,7 +116,6 @@ fn who_verifies_names_keys() {
     let with = |verify: &str| format!("use = \"builtin:lbaas@1\"\nverify = {verify}");
     let config = load(
         &LEAST.replace("use = \"builtin:lbaas@1\"", &with("{ keys = [\"a.pub\", \"/b.pub\"] }")),
-        &[],
         &[],
     )
     .unwrap();

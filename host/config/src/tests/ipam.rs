@@ -23,7 +23,7 @@ fn pods_refused_with(from: &str, to: &str, said: &[&str]) {
 
 #[test]
 fn pod_addresses_need_no_more_than_a_guest_and_a_list_of_interfaces() {
-    let config = load(PODS, &[], &[]).unwrap();
+    let config = load(PODS, &[]).unwrap();
     let folder = config.file.parent().unwrap();
     assert!(config.world::<Lbaas>().is_none());
     let ipam = ipam(&config);
@@ -77,7 +77,7 @@ keep_generations = 0
 [backend.cri]
 socket = "/run/crio.sock"
 "#;
-    let config = load(text, &[], &[]).unwrap();
+    let config = load(text, &[]).unwrap();
     let folder = config.file.parent().unwrap();
     let ipam = ipam(&config);
     let grants = &ipam.guest.grants;
@@ -121,7 +121,7 @@ fn checkpoints_may_be_kept_elsewhere() {
     let checkpoint = |kind: &str, environment: &[(&str, &str)]| {
         let guest = "use = \"builtin:ipam@1\"";
         let text = PODS.replace(guest, &format!("{guest}\nsettings = {{ compact_after = 0 }}"));
-        let config = load(&format!("{text}[backend.checkpoint]\n{kind}\n"), environment, &[]).unwrap();
+        let config = load(&format!("{text}[backend.checkpoint]\n{kind}\n"), environment).unwrap();
         ipam(&config).checkpoint.clone()
     };
     assert_eq!(checkpoint("kind = \"simulated\"", &[]), CheckpointAt::Simulated);
@@ -153,7 +153,7 @@ fn a_variable_may_choose_another_list_of_interfaces_and_another_storage() {
         ("TRUEUP_ADAPTER_IPAM_SPOOL_DIR", "false"),
         ("TRUEUP_BACKEND_CHECKPOINT_KIND", "simulated"),
     ];
-    let config = load(&listed, &environment, &[]).unwrap();
+    let config = load(&listed, &environment).unwrap();
     assert_eq!(ipam(&config).enis, EnisFrom::File(PathBuf::from("/run/enis.json")));
     assert_eq!(ipam(&config).adapter.spool_dir, None);
     assert_eq!(ipam(&config).checkpoint, CheckpointAt::Simulated);
@@ -161,7 +161,7 @@ fn a_variable_may_choose_another_list_of_interfaces_and_another_storage() {
 
 #[test]
 fn load_balancers_and_pod_addresses_go_together() {
-    let config = load(&format!("{LEAST}{PODS}"), &[], &[]).unwrap();
+    let config = load(&format!("{LEAST}{PODS}"), &[]).unwrap();
     assert!(config.world::<Lbaas>().is_some() && config.world::<Ipam>().is_some());
     refused(
         &format!("[source]\nmanifests = \"m\"{PODS}"),

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn a_cluster_is_a_source_too() {
-    let with = |source: &str| load(&LEAST.replace("manifests = \"manifests\"", source), &[], &[]);
+    let with = |source: &str| load(&LEAST.replace("manifests = \"manifests\"", source), &[]);
     let config = with("kubernetes = {}").unwrap();
     let default = kubernetes::Settings::default();
     assert_eq!(lbaas(&config).source, Source::Kubernetes(default.clone()));

@@ -1,9 +1,9 @@
-//! Flags over variables over the file.
+//! Variables over the file.
 
 use super::*;
 
 #[test]
-fn flags_come_before_variables_and_variables_before_the_file() {
+fn variables_come_before_the_file() {
     let text = format!("seed = 2\n{LEAST}token_file = \"token\"\n");
     let environment = [
         ("TRUEUP_SEED", "3"),
@@ -19,9 +19,8 @@ fn flags_come_before_variables_and_variables_before_the_file() {
         ("TRUEUP_LOG", "debug"),
         ("HOME", "/root"),
     ];
-    let overrides = [("--seed", "seed", "4"), ("--no-record", "journal.record", "false")];
-    let config = load(&text, &environment, &overrides).unwrap();
-    assert_eq!(config.seed, 4);
+    let config = load(&text, &environment).unwrap();
+    assert_eq!(config.seed, 3);
     assert_eq!(
         config.state_dir,
         config.file.parent().unwrap().join("elsewhere"),
@@ -35,14 +34,13 @@ fn flags_come_before_variables_and_variables_before_the_file() {
         "not the file's file"
     );
     assert_eq!(config.journal.options.sync, Sync::Fsync);
-    assert!(!config.journal.record);
     assert_eq!(lbaas(&config).guest.limits.cpu_ms, 77);
 }
 
 #[test]
 fn a_variable_may_choose_the_simulation_over_what_the_file_says() {
     let text = format!("{LEAST}url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9480\"\n");
-    let config = load(&text, &[("TRUEUP_BACKEND_LBAAS_KIND", "simulated")], &[]).unwrap();
+    let config = load(&text, &[("TRUEUP_BACKEND_LBAAS_KIND", "simulated")]).unwrap();
     assert_eq!(lbaas(&config).backend, LbaasBackend::Simulated);
     assert!(lbaas(&config).sim.is_none(), "nothing would ask it");
 }
@@ -51,22 +49,22 @@ fn a_variable_may_choose_the_simulation_over_what_the_file_says() {
 fn a_simulated_server_runs_only_where_the_backend_asks_it() {
     let text = format!("{LEAST}url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9480\"\n");
     let elsewhere = [("TRUEUP_BACKEND_LBAAS_URL", "http://127.0.0.1:9880")];
-    let config = load(&text, &elsewhere, &[]).unwrap();
+    let config = load(&text, &elsewhere).unwrap();
     assert_eq!(anexia(&config).settings(None).url, "http://127.0.0.1:9880");
     assert!(lbaas(&config).sim.is_none(), "the backend does not ask it");
     let moved = [("TRUEUP_SIM_LBAAS_LISTEN", "127.0.0.1:9780")];
-    let refused = load(&text, &moved, &[]).unwrap_err();
+    let refused = load(&text, &moved).unwrap_err();
     assert!(
         refused.contains("was 127.0.0.1:9780, must be where `backend.lbaas.url` is, http://127.0.0.1:9480"),
         "{refused}"
     );
     let both = [moved[0], ("TRUEUP_BACKEND_LBAAS_URL", "http://127.0.0.1:9780")];
-    let sim = lbaas(&load(&text, &both, &[]).unwrap()).sim.clone();
+    let sim = lbaas(&load(&text, &both).unwrap()).sim.clone();
     assert_eq!(sim.unwrap().listen, "127.0.0.1:9780".parse().unwrap());
 }
 
 #[test]
-fn variables_and_flags_are_named_where_they_are_wrong() {
+fn variables_are_named_where_they_are_wrong() {
     for (name, value, said) in [
         (
             "TRUEUP_SEED",
@@ -102,11 +100,6 @@ fn variables_and_flags_are_named_where_they_are_wrong() {
              which the file alone can set",
         ),
     ] {
-        assert_eq!(load(LEAST, &[(name, value)], &[]).expect_err(name), said);
+        assert_eq!(load(LEAST, &[(name, value)]).expect_err(name), said);
     }
-    let error = load(LEAST, &[], &[("--seed", "seed", "x")]).unwrap_err();
-    assert_eq!(
-        error,
-        "--seed: was \"x\", must be a whole number from 0 to 18446744073709551615"
-    );
 }

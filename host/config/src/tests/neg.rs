@@ -37,7 +37,7 @@ fn negs_refused_with(from: &str, to: &str, said: &[&str]) {
 
 #[test]
 fn negs_alone_need_no_more_than_this() {
-    let config = load(NEGS, &[], &[]).unwrap();
+    let config = load(NEGS, &[]).unwrap();
     let folder = config.file.parent().unwrap();
     assert!(config.world::<Lbaas>().is_none() && config.world::<Ipam>().is_none());
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
@@ -105,7 +105,7 @@ state_file = "compute.json"
 path = "*"
 status = 503
 "#;
-    let config = load(text, &[], &[]).unwrap();
+    let config = load(text, &[]).unwrap();
     let folder = config.file.parent().unwrap();
     let guest = &neg(&config).guest;
     assert_eq!(guest.settings, json!({"fraction_of_migrating_endpoints": 0.2}));
@@ -148,7 +148,7 @@ status = 503
 
 #[test]
 fn a_backend_follows_the_simulated_compute_engine() {
-    let config = load(&format!("{NEGS}[sim.compute]\n"), &[], &[]).unwrap();
+    let config = load(&format!("{NEGS}[sim.compute]\n"), &[]).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
     assert_eq!((&sim.token, sim.server(None).seed), (&None, config.seed));
@@ -161,7 +161,7 @@ fn a_backend_follows_the_simulated_compute_engine() {
     );
 
     let elsewhere = [("TRUEUP_BACKEND_NEG_URL", "http://127.0.0.1:9/x")];
-    let config = load(&format!("{NEGS}[sim.compute]\n"), &elsewhere, &[]).unwrap();
+    let config = load(&format!("{NEGS}[sim.compute]\n"), &elsewhere).unwrap();
     assert_eq!(
         compute(&config).settings(Some(address)).endpoint,
         "http://127.0.0.1:9/x"
@@ -171,7 +171,7 @@ fn a_backend_follows_the_simulated_compute_engine() {
         "no server starts that the backend does not ask"
     );
     let in_process = [("TRUEUP_BACKEND_NEG_KIND", "simulated")];
-    let config = load(&format!("{NEGS}[sim.compute]\n"), &in_process, &[]).unwrap();
+    let config = load(&format!("{NEGS}[sim.compute]\n"), &in_process).unwrap();
     assert_eq!(neg(&config).backend, NegBackend::Simulated);
     assert!(neg(&config).sim.is_none(), "a variable leaves the file as it is");
 }
@@ -179,7 +179,7 @@ fn a_backend_follows_the_simulated_compute_engine() {
 #[test]
 fn credentials_come_from_one_place() {
     let with = |keys: &str, environment: &[(&str, &str)]| {
-        let config = load(&format!("{NEGS}{keys}\n"), environment, &[]).unwrap();
+        let config = load(&format!("{NEGS}{keys}\n"), environment).unwrap();
         (
             compute(&config).credentials.clone(),
             config.file.parent().unwrap().to_owned(),
@@ -324,7 +324,7 @@ fn sections_of_negs_that_do_not_fit_are_named_with_the_lines_to_add() {
 #[test]
 fn in_a_cluster_slices_are_needed_too() {
     let with = |watch: &str| NEGS.replace("manifests = \"manifests\"", &format!("kubernetes = {{ {watch} }}"));
-    let config = load(&with(""), &[], &[]).unwrap();
+    let config = load(&with(""), &[]).unwrap();
     let Source::Kubernetes(settings) = config.source().unwrap() else {
         panic!("a cluster")
     };
@@ -342,7 +342,7 @@ fn in_a_cluster_slices_are_needed_too() {
 #[test]
 fn load_balancers_and_negs_have_one_source() {
     let of_negs = NEGS.replace("[source]\nmanifests = \"manifests\"\n", "");
-    let config = load(&format!("{LEAST}{of_negs}"), &[], &[]).unwrap();
+    let config = load(&format!("{LEAST}{of_negs}"), &[]).unwrap();
     assert_eq!(neg(&config).source, lbaas(&config).source);
     assert_eq!(
         config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
@@ -353,7 +353,7 @@ fn load_balancers_and_negs_have_one_source() {
 #[test]
 fn the_example_of_negs_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &WORLDS).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
     assert!(
         compute(&config)

@@ -7,7 +7,7 @@ use trueup_capabilities::grants::NFTABLES;
 use super::*;
 
 fn nftables(more: &str) -> Result<NftablesBackend, String> {
-    load(&format!("{LEAST}{more}"), &[], &[]).map(|config| config.nftables)
+    load(&format!("{LEAST}{more}"), &[]).map(|config| config.nftables)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_namespace_a_program_and_a_timeout_may_be_named() {
     };
     assert!(beside.program.is_absolute() && beside.program.ends_with("bin/nft"));
     let variables = [("TRUEUP_BACKEND_NFTABLES_KIND", "simulated")];
-    let config = load(&format!("{LEAST}{all}"), &variables, &[]).unwrap();
+    let config = load(&format!("{LEAST}{all}"), &variables).unwrap();
     assert_eq!(config.nftables, NftablesBackend::Simulated);
 }
 
@@ -72,7 +72,7 @@ fn what_can_not_be_meant_is_refused() {
 fn a_grant_of_nftables_names_tables_with_their_family() {
     let granted = |scope: &str| {
         let grant = format!("[guests.lbaas.grants.nftables]\nwrite = [\"{scope}\"]\n");
-        load(&format!("{LEAST}{grant}"), &[], &[])
+        load(&format!("{LEAST}{grant}"), &[])
     };
     for scope in ["ip trueup", "*"] {
         let config = granted(scope).unwrap();

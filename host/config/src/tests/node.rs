@@ -47,7 +47,7 @@ fn node_refused_with(from: &str, to: &str, said: &[&str]) {
 
 #[test]
 fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
-    let config = load(SERVES, &[], &[]).unwrap();
+    let config = load(SERVES, &[]).unwrap();
     let folder = config.file.parent().unwrap();
     assert!(config.world::<Lbaas>().is_none() && config.world::<Ipam>().is_none() && config.world::<Neg>().is_none());
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
@@ -68,14 +68,14 @@ fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
     );
     assert_eq!(config.etcd, EtcdBackend::Embedded(folder.join(".trueup/etcd.redb")));
     assert_eq!(config.nftables, NftablesBackend::Nft(NftablesProgram::default()));
-    let without_adapter = load(&with("[adapter.service]\n", ""), &[], &[]).unwrap();
+    let without_adapter = load(&with("[adapter.service]\n", ""), &[]).unwrap();
     assert_eq!(renderers(&without_adapter), ["nftables"], "the section may be left out");
 }
 
 #[test]
 fn a_number_needs_no_renderer() {
     let text = "[source]\nmanifests = \"m\"\n[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n[adapter.node]\nname = \"node-a\"\n";
-    let config = load(text, &[], &[]).unwrap();
+    let config = load(text, &[]).unwrap();
     assert!(node(&config).service.is_none());
     let guest = node(&config).nodesync.as_ref().unwrap();
     assert_eq!(
@@ -124,7 +124,7 @@ kind = "simulated"
 [backend.nftables]
 kind = "simulated"
 "#;
-    let config = load(text, &[], &[]).unwrap();
+    let config = load(text, &[]).unwrap();
     let this = node(&config);
     let told = |address: &Address| (address.text.clone(), address.is_ipv6);
     assert_eq!(
@@ -176,7 +176,7 @@ kind = "simulated"
 #[test]
 fn renderers_that_no_list_names_are_called_by_name() {
     let more = "[guests.nat44]\nuse = \"builtin:nat44@1\"\n[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n";
-    let config = load(&with("", more), &[], &[]).unwrap();
+    let config = load(&with("", more), &[]).unwrap();
     assert_eq!(
         renderers(&config),
         ["nat44", "nftables"],
@@ -194,7 +194,7 @@ fn renderers_that_no_list_names_are_called_by_name() {
 
 #[test]
 fn interfaces_of_pods_follow_a_pattern_or_a_file() {
-    let config = load(&with("", "pod_interfaces_file = \"interfaces.yaml\"\n"), &[], &[]).unwrap();
+    let config = load(&with("", "pod_interfaces_file = \"interfaces.yaml\"\n"), &[]).unwrap();
     let file = config.file.parent().unwrap().join("interfaces.yaml");
     assert_eq!(
         service(&config).interfaces,
@@ -202,7 +202,7 @@ fn interfaces_of_pods_follow_a_pattern_or_a_file() {
         "read at the start, not here"
     );
     let variables = [("TRUEUP_ADAPTER_SERVICE_POD_INTERFACES", "veth-{uid}")];
-    let config = load(SERVES, &variables, &[]).unwrap();
+    let config = load(SERVES, &variables).unwrap();
     let pattern = Pattern::parse("veth-{uid}").unwrap();
     assert_eq!(service(&config).interfaces, InterfacesFrom::Pattern(pattern));
     node_refused_with(
@@ -390,7 +390,7 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
         ],
     );
     // Which guests may exist depends on whether any section asks for renderers.
-    let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[], &[]).unwrap_err();
+    let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[]).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");
     assert!(
@@ -402,7 +402,7 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
 #[test]
 fn in_a_cluster_slices_and_pods_are_needed_too() {
     let with = |watch: &str| SERVES.replace("manifests = \"manifests\"", &format!("kubernetes = {{ {watch} }}"));
-    let config = load(&with(""), &[], &[]).unwrap();
+    let config = load(&with(""), &[]).unwrap();
     let Source::Kubernetes(settings) = config.source().unwrap() else {
         panic!("a cluster")
     };
@@ -426,14 +426,14 @@ fn in_a_cluster_slices_and_pods_are_needed_too() {
 #[test]
 fn a_host_of_a_node_waits_for_no_other() {
     let of_node = SERVES.replace("manifests = \"manifests\"", "kubernetes = {}");
-    assert!(load(&of_node, &[], &[]).unwrap().election.is_none());
-    let error = load(&format!("{of_node}[election]\n"), &[], &[]).unwrap_err();
+    assert!(load(&of_node, &[]).unwrap().election.is_none());
+    let error = load(&format!("{of_node}[election]\n"), &[]).unwrap_err();
     let said = "trueup.toml:11: election: is about load balancers and network endpoint groups: a host acts for its node whatever \
                 other hosts run";
     assert_eq!(error, said);
     let of_negs = "[guests.neg]\nuse = \"builtin:neg@1\"\n[adapter.neg]\ncluster = \"c1\"\nsubnet = \"default\"\n[backend.neg]\n\
                    kind = \"simulated\"\n";
-    let both = load(&format!("{of_node}{of_negs}"), &[], &[]).unwrap();
+    let both = load(&format!("{of_node}{of_negs}"), &[]).unwrap();
     assert!(both.election.is_some() && both.worlds.len() == 2);
     assert_eq!(both.world::<Neg>().unwrap().source, node(&both).source);
 }
@@ -441,7 +441,7 @@ fn a_host_of_a_node_waits_for_no_other() {
 #[test]
 fn the_example_of_services_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/services");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &WORLDS).unwrap();
     assert_eq!(renderers(&config), ["nftables", "nat44"]);
     let this = node(&config);
     let agent = &service(&config).renderers[1].1;

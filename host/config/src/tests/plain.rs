@@ -47,7 +47,7 @@ prefix = "/names/"
 "#;
 
 fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
-    load_worlds(text, environment, &[], &[IPAM, LBAAS, NODE, &NAMES])
+    load_worlds(text, environment, &[IPAM, LBAAS, NODE, &NAMES])
 }
 
 #[track_caller]

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn without_telemetry_the_log_is_text_and_there_are_no_traces() {
-    let config = load(LEAST, &[], &[]).unwrap();
+    let config = load(LEAST, &[]).unwrap();
     assert_eq!(config.telemetry, Telemetry::default());
     assert_eq!((config.telemetry.log, config.telemetry.sample), (LogFormat::Text, 1.0));
 }
@@ -12,7 +12,7 @@ fn without_telemetry_the_log_is_text_and_there_are_no_traces() {
 #[test]
 fn telemetry_comes_from_the_file_and_from_variables() {
     let text = format!("{LEAST}[telemetry]\nlog = \"json\"\notlp = \"http://127.0.0.1:4318/\"\nsample = 0.25\n");
-    let telemetry = load(&text, &[], &[]).unwrap().telemetry;
+    let telemetry = load(&text, &[]).unwrap().telemetry;
     let expected = Telemetry {
         log: LogFormat::Json,
         otlp: Some("http://127.0.0.1:4318".to_owned()),
@@ -20,7 +20,7 @@ fn telemetry_comes_from_the_file_and_from_variables() {
     };
     assert_eq!(telemetry, expected);
     let variables = [("TRUEUP_TELEMETRY_LOG", "text"), ("TRUEUP_TELEMETRY_SAMPLE", "1")];
-    let telemetry = load(&text, &variables, &[]).unwrap().telemetry;
+    let telemetry = load(&text, &variables).unwrap().telemetry;
     assert_eq!((telemetry.log, telemetry.sample), (LogFormat::Text, 1.0));
 }
 

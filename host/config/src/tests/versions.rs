@@ -11,7 +11,7 @@ fn with(keys: &str) -> String {
 
 #[track_caller]
 fn guest(keys: &str) -> Guest {
-    let config = load(&with(keys), &[], &[]).unwrap_or_else(|error| panic!("{error}"));
+    let config = load(&with(keys), &[]).unwrap_or_else(|error| panic!("{error}"));
     lbaas(&config).guest.clone()
 }
 
@@ -63,7 +63,6 @@ fn every_key_about_versions_is_read() {
     }
     let config = load(
         &with("accepted_differences = \"accepted.toml\"\nself_test = \"/etc/trueup/self-test\""),
-        &[],
         &[],
     )
     .unwrap();

@@ -462,7 +462,7 @@ fn sleeping(dir: &Path) -> Config {
          [backend.lbaas]\nkind = \"simulated\"\n",
     )
     .unwrap();
-    Config::load_with(&file, &BTreeMap::new(), &[], &sections()).unwrap()
+    Config::load_with(&file, &BTreeMap::new(), &sections()).unwrap()
 }
 
 /// Waits for a condition. Fails the test if that takes too long.

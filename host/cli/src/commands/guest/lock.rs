@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let config = crate::commands::run::read(&args.config.path(), &[])?;
+    let config = crate::commands::run::read(&args.config.path())?;
     let loader = crate::commands::loader_of(&config)?;
     let changes = crate::commands::block_on(loader.lock(config.references()))?.map_err(all)?;
     if changes.is_empty() && output.is_text() {

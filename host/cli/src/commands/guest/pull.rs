@@ -64,7 +64,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
 
 /// Pulls into the store of a configuration: what these references mean now, or without any what its lock pins.
 fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
-    let config = crate::commands::run::read(config, &[])?;
+    let config = crate::commands::run::read(config)?;
     let loader = crate::commands::loader_of(&config)?;
     let none = Verify::default();
     let pulled = crate::commands::block_on(async {

@@ -37,7 +37,7 @@ struct Verified {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let config = crate::commands::run::read(&args.config.path(), &[])?;
+    let config = crate::commands::run::read(&args.config.path())?;
     let loader = crate::commands::loader_of(&config)?;
     let all = crate::commands::block_on(verify(&loader, &config))?;
     let shown = output::show(&all, output, |all| all.iter().map(line).collect())?;

@@ -48,7 +48,7 @@ fn site() -> tempfile::TempDir {
 }
 
 async fn once(site: &Path) -> (Summary, Vec<Event>) {
-    let config = Config::load_with(site, &BTreeMap::new(), &[], &sections()).unwrap();
+    let config = Config::load_with(site, &BTreeMap::new(), &sections()).unwrap();
     let registry = Registry::new(vec![Builtin {
         name: "neg",
         version: "1",

@@ -331,7 +331,7 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
 fn the_example_of_negs_may_write_the_negs_it_names() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
     let worlds = [trueup_config::NEG];
-    let config = trueup_config::Config::load_with(&folder, &std::collections::BTreeMap::new(), &[], &worlds).unwrap();
+    let config = trueup_config::Config::load_with(&folder, &std::collections::BTreeMap::new(), &worlds).unwrap();
     let neg = config.world::<trueup_config::Neg>().unwrap();
     let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
