@@ -131,12 +131,15 @@ fn limits_and_endings_are_part_of_a_scenario() {
     assert!(other.stderr.contains(said), "{other}");
     let unknown = scenario("panic", "{memory: 1}", "{trap: ''}").exits(2);
     assert!(
-        unknown.stderr.contains("limits: unknown field `memory`, expected one of "),
+        unknown
+            .stderr
+            .contains("limits: unknown field `memory`, expected one of "),
         "{unknown}"
     );
     let two = scenario("panic", "{}", "{trap: '', memory: ''}").exits(2);
     assert!(
-        two.stderr.contains("expect_ending: must be a name, or an object with one key"),
+        two.stderr
+            .contains("expect_ending: must be a name, or an object with one key"),
         "{two}"
     );
 }

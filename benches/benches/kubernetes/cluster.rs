@@ -84,8 +84,7 @@ impl Cluster {
         std::fs::write(folder.path().join("token"), "simulated")?;
         std::fs::write(folder.path().join("trueup.toml"), configuration(&engine.url()))?;
         // The test's environment variables do not apply to the host.
-        let config =
-            Config::load_with(folder.path(), &BTreeMap::new(), &sections()).map_err(anyhow::Error::from)?;
+        let config = Config::load_with(folder.path(), &BTreeMap::new(), &sections()).map_err(anyhow::Error::from)?;
         let (tell, telling) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let mut made = Vec::new();

@@ -16,7 +16,6 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use trueup_base::component::Digest;
 use trueup_base::text::nearest;
 
-
 /// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";
 

@@ -39,7 +39,6 @@ pub trait Backend: Debug + Clone + Send + Sync + 'static {
 
     /// Uses the simulated server at this address from now on.
     fn use_sim(&mut self, address: SocketAddr);
-
 }
 
 /// `[sim.SIM]`: a simulated server that the host starts.

@@ -22,7 +22,8 @@ use super::world::World;
 const BACKOFF_STEPS_DEFAULT: u32 = 30;
 
 /// How Services become desired objects: `[adapter.lbaas]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LbaasAdapter {
     /// The cluster's name, the last part of every resource's name.
     pub cluster: String,

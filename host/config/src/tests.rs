@@ -47,11 +47,7 @@ fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
     load_worlds(text, environment, &WORLDS)
 }
 
-fn load_worlds(
-    text: &str,
-    environment: &[(&str, &str)],
-    worlds: &[&'static dyn World],
-) -> Result<Config, String> {
+fn load_worlds(text: &str, environment: &[(&str, &str)], worlds: &[&'static dyn World]) -> Result<Config, String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
     let environment = environment
@@ -189,11 +185,7 @@ fn without_a_url_the_backend_follows_the_simulated_engine() {
     let bound = "127.0.0.1:12345".parse().unwrap();
     assert_eq!(anexia(&config).settings(Some(bound)).url, "http://127.0.0.1:12345");
 
-    let own = load(
-        &format!("{LEAST}url = \"http://192.0.2.1:80\"\n[sim.lbaas]\n"),
-        &[],
-    )
-    .unwrap();
+    let own = load(&format!("{LEAST}url = \"http://192.0.2.1:80\"\n[sim.lbaas]\n"), &[]).unwrap();
     assert_eq!(anexia(&own).settings(Some(bound)).url, "http://192.0.2.1:80");
 }
 

@@ -36,7 +36,10 @@ pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
         if let Some(first) = lines.insert(&scenario.name, scenario.line) {
             return Err(ParseError {
                 line: Some(scenario.line),
-                message: format!("name: was {:?}, must differ from the one on line {first}", scenario.name),
+                message: format!(
+                    "name: was {:?}, must differ from the one on line {first}",
+                    scenario.name
+                ),
             });
         }
     }

@@ -242,7 +242,10 @@ fn a_step_does_one_thing() {
         step_error("{call: a.b, restart: {}}"),
         "4: steps[0]: does both `call` and `restart`; these are two steps"
     );
-    assert_eq!(step_error("text"), "4: steps[0]: invalid type: string \"text\", expected an object");
+    assert_eq!(
+        step_error("text"),
+        "4: steps[0]: invalid type: string \"text\", expected an object"
+    );
 }
 
 #[test]

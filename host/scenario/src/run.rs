@@ -145,7 +145,12 @@ impl Run<'_> {
             } => {
                 let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
                 let what = ("the list of timers", "expect_timers");
-                Ok(self.shown_as(what, expect_timers.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
+                Ok(self.shown_as(
+                    what,
+                    expect_timers.as_ref(),
+                    &Value::Array(fired),
+                    expect_calls.as_deref(),
+                ))
             }
             Action::Fault(fault) => Ok(self.fault(fault)),
             Action::ClearFaults => {

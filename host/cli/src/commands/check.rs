@@ -43,7 +43,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         }
         checks.push(finding);
     };
-    let config = match Config::load_under(path, &[], &sections()) {
+    let config = match Config::load(path, &sections()) {
         Ok(config) => {
             let names: Vec<_> = config.guests().into_iter().map(|(name, _)| name).collect();
             let text = format!("{}: {}", config.file.display(), names.join(", "));

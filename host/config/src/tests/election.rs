@@ -17,7 +17,7 @@ fn read(lines: &str) -> (Option<Election>, Vec<String>) {
 fn read_with(lines: &str, has_kubernetes: bool) -> (Option<Election>, Vec<String>) {
     let environment = std::collections::BTreeMap::new();
     let text = format!("[election]\n{lines}");
-    let document = Document::new(std::path::Path::new("trueup.toml"), &text, &environment, &[]);
+    let document = Document::new(std::path::Path::new("trueup.toml"), &text, &environment);
     let table = DeTable::parse(&text).unwrap();
     let mut root = Section::outermost(&document, table.get_ref());
     let election = Election::read(root.section("election"), has_kubernetes);

@@ -141,7 +141,10 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                 let read = visitor.visit_seq(&mut elements);
                 read.and_then(|read| match elements.rest.next() {
                     None => Ok(read),
-                    Some((index, _)) => Err(de::Error::invalid_length(list.len(), &format!("{index} elements").as_str())),
+                    Some((index, _)) => Err(de::Error::invalid_length(
+                        list.len(),
+                        &format!("{index} elements").as_str(),
+                    )),
                 })
             }
             Value::Map(map) => visitor.visit_map(Entries::of(map)),
