@@ -1,18 +1,17 @@
 //! The shadow's folder: the newest differences, each a recording that `trueup replay FILE --guest CANDIDATE` shows
-//! again, and a summary.
+//! again.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trueup_base::folder;
 use trueup_base::replace::{Durable, remove, replace_file};
 use trueup_journal::{Segment, path_component};
 
 use super::rate::Rate;
-use super::status::Status;
 
 /// The maximum number of differences kept; the newest stay. The first few show what is wrong with a candidate.
 pub const KEPT_FILES_MAX: usize = 100;
@@ -28,12 +27,6 @@ pub const KEPT_AT_ONCE_MAX: u32 = 10;
 /// The maximum number of differences kept per second. All are counted.
 pub const KEPT_PER_SECOND_MAX: u32 = 2;
 
-/// The file that holds the status, as JSON.
-pub const SUMMARY: &str = "summary.json";
-
-/// The minimum time between writes of the summary. People and scripts read it now and then.
-pub const SUMMARY_EVERY: Duration = Duration::from_secs(1);
-
 const EXTENSION: &str = ".jsonl";
 
 /// The shadow's folder.
@@ -46,9 +39,6 @@ pub(super) struct Kept {
     files: VecDeque<(PathBuf, u64)>,
     bytes: u64,
     rate: Rate,
-    /// Whether the summary is outdated.
-    stale: bool,
-    summed_up: Option<Instant>,
     /// Whether an error was logged and nothing could be written since.
     failing: bool,
 }
@@ -72,8 +62,6 @@ impl Kept {
             bytes: found.iter().map(|(.., bytes)| bytes).sum(),
             files: found.into_iter().map(|(_, path, bytes)| (path, bytes)).collect(),
             rate: Rate::new(KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX),
-            stale: true,
-            summed_up: None,
             failing: false,
         };
         kept.remove_old()?;
@@ -92,12 +80,12 @@ impl Kept {
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
             // If the folder is gone, this fails: an operator who removed it wants no more files.
-            let part = path.with_extension("part");
-            let mut out = BufWriter::new(File::create(&part)?);
-            recording.write(&mut out)?;
-            out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            let bytes = fs::metadata(&part)?.len();
-            fs::rename(&part, &path)?;
+            // An operator who removed the folder wants no more files.
+            fs::metadata(&kept.folder)?;
+            let mut text = Vec::new();
+            recording.write(&mut text)?;
+            replace_file(&path, &text, Durable::No)?;
+            let bytes = text.len() as u64;
             kept.next += 1;
             kept.files.push_back((path.clone(), bytes));
             kept.bytes += bytes;
@@ -105,29 +93,6 @@ impl Kept {
         };
         let written = write(self);
         self.logged(written).then_some(path)
-    }
-
-    /// The status has changed.
-    pub(super) fn changed(&mut self) {
-        self.stale = true;
-    }
-
-    /// How long until the summary must be written. `None` if it is up to date.
-    pub(super) fn summary_due(&self) -> Option<Duration> {
-        let due_in = |summed_up: Instant| SUMMARY_EVERY.saturating_sub(summed_up.elapsed());
-        self.stale.then(|| self.summed_up.map_or(Duration::ZERO, due_in))
-    }
-
-    /// Replaces the summary.
-    pub(super) fn sum_up(&mut self, status: &Status) {
-        self.stale = false;
-        self.summed_up = Some(Instant::now());
-        let text = serde_json::to_vec_pretty(status).map_err(io::Error::from);
-        let replaced = text.and_then(|mut text| {
-            text.push(b'\n');
-            replace_file(&self.folder.join(SUMMARY), &text, Durable::No)
-        });
-        self.logged(replaced);
     }
 
     fn remove_old(&mut self) -> io::Result<()> {

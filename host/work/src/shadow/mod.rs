@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! active instance --tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
-//!                             |                            \--> folder/<n>-<key>.jsonl, summary.json, metrics
+//!                             |                            \--> folder/<n>-<key>.jsonl, metrics
 //!                             +--> skipped: the queue is full, the key's state is unknown, another version was called
 //! ```
 //!
@@ -34,7 +34,7 @@ use trueup_capabilities::metrics::Registry;
 use trueup_engine::Digest;
 
 pub use self::candidate::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
-pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX, SUMMARY, SUMMARY_EVERY};
+pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX};
 pub use self::setup::{Observed, Setup};
 pub use self::status::{Difference, LAST_MAX, PromotionRefused, Status, Verdict};
 pub use self::worker::KEYS_MAX;
@@ -70,12 +70,11 @@ pub enum Interest {
     StateAndCall,
 }
 
-/// A running candidate. Dropping it stops the candidate.
+/// A running candidate. Dropping it stops the candidate, even in the middle of a call.
 pub struct Shadow {
     shared: Arc<Shared>,
     same_in_a_row: watch::Receiver<u64>,
-    stop: oneshot::Sender<()>,
-    ended: oneshot::Receiver<()>,
+    _stop: oneshot::Sender<()>,
 }
 
 /// What the caller and the candidate's thread share.
@@ -83,8 +82,6 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Notified when the queue has a job.
     queued: Notify,
-    /// Counts jobs that are done.
-    done: watch::Sender<u64>,
     metrics: Arc<Registry>,
     name: &'static str,
     /// The version whose calls are compared.
@@ -136,22 +133,16 @@ impl Shadow {
                 was_full: false,
             }),
             queued: Notify::new(),
-            done: watch::Sender::new(0),
             metrics: Arc::clone(&setup.metrics),
             name: setup.active.name,
             active: active.guest.digest,
         });
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
         let (begun_reply, begun) = oneshot::channel();
-        let (ended_reply, ended) = oneshot::channel();
         let of_worker = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("shadow".to_owned())
-            .spawn(move || {
-                worker::run(setup, of_worker, count_same, stopped, begun_reply);
-                // Ignore the error: the owner may no longer wait for the end.
-                let _ = ended_reply.send(());
-            })
+            .spawn(move || worker::run(setup, of_worker, count_same, stopped, begun_reply))
             .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
         begun
             .await
@@ -159,8 +150,7 @@ impl Shadow {
         Ok(Self {
             shared,
             same_in_a_row,
-            stop,
-            ended,
+            _stop: stop,
         })
     }
 
@@ -224,24 +214,6 @@ impl Shadow {
     /// How many calls were the same since the last that was not. Closed if the shadow has ended.
     pub fn same_in_a_row(&self) -> watch::Receiver<u64> {
         self.same_in_a_row.clone()
-    }
-
-    /// Waits until everything observed so far is compared or skipped.
-    pub async fn settled(&self) {
-        let mut done = self.shared.done.subscribe();
-        while self.shared.queue.lock().status.waiting > 0 {
-            if done.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Ends the candidate, even in the middle of a call. Skips calls that still wait.
-    pub async fn stop(self) -> Status {
-        // If the thread has already ended, there is nothing to stop.
-        let _ = self.stop.send(());
-        let _ = self.ended.await;
-        self.shared.queue.lock().status.clone()
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Setup {
     pub candidate: Instances,
     /// What is compared.
     pub compare: Compare,
-    /// The folder for differences and the summary. Created if it is missing. Keeps what an earlier shadow left there
+    /// The folder for differences. Created if it is missing. Keeps what an earlier shadow left there
     /// while it is among the newest.
     pub folder: PathBuf,
     /// Counts calls by verdict: `trueup_shadow_calls_total`.

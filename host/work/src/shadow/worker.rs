@@ -26,8 +26,6 @@ struct Worker {
     /// With the turn at which each was last used.
     candidates: BTreeMap<String, (u64, CandidateInstance)>,
     turn: u64,
-    /// Whether a call was begun and is not counted yet.
-    in_hand: bool,
 }
 
 /// Works until it is stopped, or its owner is gone.
@@ -54,7 +52,6 @@ pub(super) fn run(
             kept,
             candidates: BTreeMap::new(),
             turn: 0,
-            in_hand: false,
         };
         Ok((runtime, worker))
     });
@@ -78,16 +75,6 @@ impl Worker {
                 () = self.turn() => {}
             }
         }
-        let status = {
-            let mut queue = self.shared.queue.lock();
-            let left = queue.jobs.iter().filter(|job| !job.call.is_empty()).count() as u64;
-            self.shared.skip(&mut queue, left + u64::from(self.in_hand));
-            queue.jobs.clear();
-            queue.bytes = 0;
-            queue.status.waiting = 0;
-            queue.status.clone()
-        };
-        self.kept.sum_up(&status);
     }
 
     async fn turn(&mut self) {
@@ -104,30 +91,9 @@ impl Worker {
             Some(job) => {
                 self.one(job).await;
                 self.shared.queue.lock().status.waiting -= 1;
-                self.shared.done.send_modify(|done| *done += 1);
-                self.kept.changed();
-                if self.kept.summary_due().is_some_and(|due_in| due_in.is_zero()) {
-                    self.sum_up();
-                }
             }
-            None => self.wait().await,
+            None => self.shared.queued.notified().await,
         }
-    }
-
-    /// Waits for a call, or until the summary is due.
-    async fn wait(&mut self) {
-        let Some(due_in) = self.kept.summary_due() else {
-            return self.shared.queued.notified().await;
-        };
-        tokio::select! {
-            () = self.shared.queued.notified() => {}
-            () = tokio::time::sleep(due_in) => self.sum_up(),
-        }
-    }
-
-    fn sum_up(&mut self) {
-        let status = self.shared.queue.lock().status.clone();
-        self.kept.sum_up(&status);
     }
 
     async fn one(&mut self, job: Job) {
@@ -144,9 +110,7 @@ impl Worker {
         if call.is_empty() {
             return self.put_back(key, candidate);
         }
-        self.in_hand = true;
         let judged = candidate.call(&self.versions, &call, took).await;
-        self.in_hand = false;
         let same = match judged {
             Judged::Same => {
                 self.same();
