@@ -27,7 +27,7 @@ pub use self::rules::{RULES_BYTES_MAX, read_accepted};
 pub use self::verdict::{FirstDifference, Verdict};
 pub use trueup_config::{GATE_CALLS, Mode};
 
-use self::newest::{Found, Newest};
+use self::newest::Found;
 
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
 /// operator who waits for a swap looks at the screen for about this long.
@@ -141,7 +141,7 @@ impl Proof {
 
     /// Newest first, until there are enough calls.
     async fn newest(&mut self, folders: &[PathBuf]) {
-        let mut newest = match Newest::list(folders) {
+        let mut newest = match newest::newest(folders) {
             Ok(newest) => newest,
             Err(error) => return self.verdict.give_up(with_causes(error)),
         };

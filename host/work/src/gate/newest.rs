@@ -1,14 +1,8 @@
-//! Finds recordings newest first, whatever their key, and opens none before the caller asks for it.
-//!
-//! Lists the folder once. Looks only at the newest file of each key, and at the one before it when that one is taken.
-//! Finding N recordings therefore costs one look at each key, and N more.
+//! Lists the recordings of a guest newest first, whatever their key, and opens none.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::PathBuf;
 
 use trueup_base::regular;
 use trueup_journal::{JournalError, ReadError, Segment, key_of, segment_numbers, segment_path};
@@ -17,22 +11,6 @@ use trueup_journal::{JournalError, ReadError, Segment, key_of, segment_numbers, 
 /// most.
 const KEYS_MAX: usize = 100_000;
 
-/// Recordings of all keys of one guest, newest first by the files' time, then by name.
-#[derive(Debug, Default)]
-pub(super) struct Newest {
-    keys: Vec<Key>,
-    /// The newest recording of each key that was not returned yet.
-    heads: BinaryHeap<(SystemTime, Reverse<PathBuf>, usize)>,
-}
-
-#[derive(Debug)]
-struct Key {
-    name: String,
-    folder: PathBuf,
-    /// Oldest first, without those that were returned or are a head.
-    left: Vec<u64>,
-}
-
 /// A recording.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -40,66 +18,43 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
 }
 
-impl Newest {
-    /// Lists a guest's folders, each of which holds a folder for each key. A missing folder is empty.
-    pub(super) fn list(folders: &[PathBuf]) -> Result<Self, JournalError> {
-        let mut newest = Self::default();
-        for folder in folders {
-            let failed = |source| JournalError::Io {
-                tried: "list",
-                path: folder.clone(),
-                source,
+/// All recordings in a guest's folders, each of which holds a folder for each key, by the files' time and then by name.
+/// A missing folder is empty. `keep_total_bytes` limits their number.
+pub(super) fn newest(folders: &[PathBuf]) -> Result<impl Iterator<Item = Found>, JournalError> {
+    let mut all = Vec::new();
+    for folder in folders {
+        let failed = |source| JournalError::Io {
+            tried: "list",
+            path: folder.clone(),
+            source,
+        };
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries.take(KEYS_MAX) {
+            let entry = entry.map_err(failed)?;
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let numbers = match segment_numbers(&entry.path()) {
+                // The key was forgotten meanwhile.
+                Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                numbers => numbers?,
             };
-            let entries = match fs::read_dir(folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries.map_err(failed)?,
-            };
-            for entry in entries.take(KEYS_MAX) {
-                let entry = entry.map_err(failed)?;
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    newest.add(&entry.path())?;
+            let component = entry.file_name().to_string_lossy().into_owned();
+            // A long key is known only by its folder.
+            let key = key_of(&component).unwrap_or(component);
+            for path in numbers.into_iter().map(|first| segment_path(&entry.path(), first)) {
+                // A missing file was removed as too old.
+                if let Ok(modified) = fs::metadata(&path).and_then(|file| file.modified()) {
+                    all.push((modified, Found { key: key.clone(), path }));
                 }
             }
         }
-        Ok(newest)
     }
-
-    fn add(&mut self, folder: &Path) -> Result<(), JournalError> {
-        let left = match segment_numbers(folder) {
-            // The key was forgotten meanwhile.
-            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
-            left => left?,
-        };
-        let component = folder.file_name().unwrap_or_default().to_string_lossy();
-        self.keys.push(Key {
-            // A long key is known only by its folder.
-            name: key_of(&component).unwrap_or_else(|| component.into_owned()),
-            folder: folder.to_owned(),
-            left,
-        });
-        self.advance(self.keys.len() - 1);
-        Ok(())
-    }
-
-    /// Queues the newest remaining file of the key.
-    fn advance(&mut self, at: usize) {
-        let Some(key) = self.keys.get_mut(at) else { return };
-        while let Some(first) = key.left.pop() {
-            let path = segment_path(&key.folder, first);
-            // A missing file was removed as too old.
-            if let Ok(modified) = fs::metadata(&path).and_then(|file| file.modified()) {
-                self.heads.push((modified, Reverse(path), at));
-                return;
-            }
-        }
-    }
-
-    pub(super) fn next(&mut self) -> Option<Found> {
-        let (_, Reverse(path), at) = self.heads.pop()?;
-        self.advance(at);
-        let key = self.keys.get(at)?.name.clone();
-        Some(Found { key, path })
-    }
+    all.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.path.cmp(&other.path)));
+    Ok(all.into_iter().map(|(_, found)| found))
 }
 
 impl Found {
@@ -123,7 +78,7 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
@@ -145,14 +100,12 @@ mod tests {
         fs::write(dir.path().join("journals/c/notes.txt"), "").unwrap();
         fs::write(dir.path().join("journals/stray"), "").unwrap();
         let folders = [dir.path().join("journals"), dir.path().join("not there")];
-        let mut newest = Newest::list(&folders).unwrap();
-        let mut order = Vec::new();
-        while let Some(found) = newest.next() {
+        let order = newest(&folders).unwrap().map(|found| {
             let file = found.path.file_name().unwrap().to_string_lossy().into_owned();
-            order.push(format!("{} {file}", found.key));
-        }
+            format!("{} {file}", found.key)
+        });
         assert_eq!(
-            order,
+            order.collect::<Vec<_>>(),
             [
                 "b 100.jsonl",
                 "c 7.jsonl",
