@@ -377,7 +377,9 @@ pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{FORMAT, JobEffects};
+    use trueup_capabilities::meter::Effects;
+
+    use super::super::record::FORMAT;
     use super::*;
 
     fn job(began_ms: u64, cause: Cause, came: JobResult) -> Record {
@@ -391,7 +393,7 @@ mod tests {
             failures_before: 0,
             decisions: Vec::new(),
             came,
-            effects: JobEffects::default(),
+            effects: Effects::default(),
         }
     }
 

@@ -15,15 +15,11 @@ use std::path::{Path, PathBuf};
 use trueup_base::replace::Durable;
 use trueup_base::{folder, regular};
 
-use super::record::{FORMAT, JobEffects, Record};
+use super::record::{FORMAT, Record};
 use crate::files::failed;
 
 /// At this size a file becomes the old one. At 1 KiB a job this holds some two hundred jobs, and the old file as many.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
-
-/// The maximum length of a line. A longer one is stored without its fields and objects. The limits of its parts add up
-/// to less, unless names are as long as Kubernetes permits.
-pub const RECORD_BYTES_MAX: usize = 128 << 10;
 
 /// The file of a key.
 pub(super) fn path(state_dir: &Path, guest: &str, key: &str) -> PathBuf {
@@ -42,7 +38,7 @@ fn old(file: &Path) -> PathBuf {
 pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
     let named = failed("writing", file);
     let mut line = b"\n".to_vec();
-    line.extend(bounded(record)?);
+    serde_json::to_writer(&mut line, record)?;
     line.push(b'\n');
     let mut out = open(file).map_err(&named)?;
     let mut bytes = out.metadata().map_err(&named)?.len();
@@ -71,28 +67,6 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last == *b"\n")
-}
-
-fn bounded(record: &Record) -> io::Result<Vec<u8>> {
-    let line = serde_json::to_vec(record)?;
-    if line.len() <= RECORD_BYTES_MAX {
-        return Ok(line);
-    }
-    let mut short = record.clone();
-    short.more_causes += short.causes.len().saturating_sub(1);
-    short.causes.truncate(1);
-    for timed in &mut short.causes {
-        if let super::Cause::Input(input) = &mut timed.cause {
-            input.fields.more += input.fields.fields.len();
-            input.fields.fields.clear();
-        }
-    }
-    short.effects = JobEffects {
-        created: record.effects.created,
-        destroyed: record.effects.destroyed,
-        ..JobEffects::default()
-    };
-    Ok(serde_json::to_vec(&short)?)
 }
 
 /// The lines of a key, oldest first; empty if there is no file. Unreadable lines (torn, or from a newer host) are
@@ -158,6 +132,8 @@ pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io
 
 #[cfg(test)]
 mod tests {
+    use trueup_capabilities::meter::Effects;
+
     use super::super::{Cause, JobResult, TimedCause};
     use super::*;
 
@@ -177,7 +153,7 @@ mod tests {
             came: JobResult::Failed {
                 error: error.to_owned(),
             },
-            effects: JobEffects::default(),
+            effects: Effects::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tracing::Span;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_capabilities::meter::{Change, Effects};
+use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;
 
@@ -19,9 +19,6 @@ use crate::lifecycle::failure::{Blame, End, Failure};
 
 /// The format version of the lines.
 pub const FORMAT: u32 = 1;
-
-/// How many created and how many destroyed objects a record names. It counts all of them, and the journal names all.
-pub const EFFECTS_MAX: usize = 50;
 
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +43,8 @@ pub struct Record {
     pub decisions: Vec<Decision>,
     /// Its result.
     pub came: JobResult,
-    /// Its effects.
-    pub effects: JobEffects,
+    /// Its effects. The journal names the objects.
+    pub effects: Effects,
 }
 
 /// One decision: a call of the guest.
@@ -151,64 +148,6 @@ impl From<&End> for JobResult {
     }
 }
 
-/// The effects of a job.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobEffects {
-    /// The number of created objects.
-    pub created: u64,
-    /// The number of destroyed objects.
-    pub destroyed: u64,
-    /// The first created objects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub created_objects: Vec<ChangedResource>,
-    /// The first destroyed objects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub destroyed_objects: Vec<ChangedResource>,
-}
-
-/// An object that was created or destroyed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangedResource {
-    /// `backend`, `frontend`, `bind` or `server`.
-    pub kind: String,
-    /// Its name. Of a destroyed object only if the same job created it; otherwise the journal has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its identifier.
-    pub identifier: String,
-}
-
-impl JobEffects {
-    fn new(effects: Effects, changes: &[Change]) -> Self {
-        let mut effected = Self {
-            created: effects.created,
-            destroyed: effects.destroyed,
-            ..Self::default()
-        };
-        for change in changes {
-            let (name, kind, identifier, objects) = match change {
-                Change::Created { kind, name, identifier } => {
-                    (Some(name.clone()), kind, identifier, &mut effected.created_objects)
-                }
-                Change::Destroyed { kind, identifier } => {
-                    let created = &effected.created_objects;
-                    let made = created.iter().find(|made| made.identifier == *identifier);
-                    let name = made.and_then(|made| made.name.clone());
-                    (name, kind, identifier, &mut effected.destroyed_objects)
-                }
-            };
-            if objects.len() < EFFECTS_MAX {
-                objects.push(ChangedResource {
-                    kind: (*kind).to_owned(),
-                    name,
-                    identifier: identifier.clone(),
-                });
-            }
-        }
-        effected
-    }
-}
-
 /// A job in progress.
 #[derive(Debug)]
 pub(crate) struct JobRecorder {
@@ -305,7 +244,7 @@ impl JobRecorder {
     }
 
     /// The job ended. If the line cannot be written, only explanations lack it, so the host just logs the error.
-    pub(crate) fn end(self, came: JobResult, effects: Effects, changes: &[Change]) {
+    pub(crate) fn end(self, came: JobResult, effects: Effects) {
         let Some(file) = self.file else { return };
         let record = Record {
             format: FORMAT,
@@ -317,7 +256,7 @@ impl JobRecorder {
             failures_before: self.failures_before,
             decisions: self.made,
             came,
-            effects: JobEffects::new(effects, changes),
+            effects,
         };
         if let Err(error) = file::append(&file, &record) {
             tracing::warn!(key = record.key, "why it was done is not kept: {error}");
@@ -327,33 +266,4 @@ impl JobRecorder {
 
 fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_created_is_named_up_to_a_limit_and_all_is_counted() {
-        let created = |at: usize| Change::Created {
-            kind: "server",
-            name: format!("s{at}"),
-            identifier: format!("id{at}"),
-        };
-        let mut changes: Vec<Change> = (0..EFFECTS_MAX + 3).map(created).collect();
-        changes.push(Change::Destroyed {
-            kind: "server",
-            identifier: "id0".to_owned(),
-        });
-        let effects = Effects {
-            created: 53,
-            destroyed: 1,
-        };
-        let effected = JobEffects::new(effects, &changes);
-        assert_eq!(
-            (effected.created, effected.created_objects.len(), effected.destroyed),
-            (53, EFFECTS_MAX, 1)
-        );
-        assert_eq!(effected.destroyed_objects[0].name.as_deref(), Some("s0"));
-    }
 }

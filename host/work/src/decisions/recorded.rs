@@ -9,13 +9,14 @@ use std::path::Path;
 
 use serde_json::Value;
 use trueup_capabilities::Identity;
+use trueup_capabilities::meter::Effects;
 use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
 use super::explain::{Explained, Explanation, Selection, known, reported_call, set_aside};
 use super::pending::TimedCause;
-use super::record::{Decision, FORMAT, JobEffects, JobResult, Record};
+use super::record::{Decision, FORMAT, JobResult, Record};
 use super::unknown::{ExplainError, no_such, nothing};
 
 /// Calls that only read: they explain no change.
@@ -225,7 +226,7 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
             None if is_open => JobResult::Open,
             None => JobResult::True,
         },
-        effects: JobEffects::default(),
+        effects: Effects::default(),
     };
     Some(Explained {
         job,

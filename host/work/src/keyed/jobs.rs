@@ -100,7 +100,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         if self.is_new(&key, &error) {
             self.world.publish_problem(&key, KeyProblem::Refused(&error));
             let came = JobResult::Refused { error: error.clone() };
-            self.decided(&key).end(came, Effects::default(), &[]);
+            self.decided(&key).end(came, Effects::default());
             (self.report)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),

@@ -117,7 +117,7 @@ impl Turn {
 
     /// Ends the turn, and writes the record of its decisions.
     pub fn end<K, O>(self, key: K, end: End, out: O) -> Done<K, O> {
-        self.decided.end(JobResult::from(&end), self.effects, &self.changes);
+        self.decided.end(JobResult::from(&end), self.effects);
         Done {
             key,
             slot: Some(self.slot).filter(InstanceSlot::is_live),
