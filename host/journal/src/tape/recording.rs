@@ -24,6 +24,7 @@ const TAPPED_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Recording {
     sink: Sink,
+    /// Always there without a journal.
     tap: Option<Tap>,
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
@@ -34,28 +35,26 @@ pub(super) struct Recording {
     again: Option<Box<Again>>,
 }
 
-/// What a journal has recorded since the last look.
-#[derive(Debug, Default)]
+/// What was recorded since the last look.
+#[derive(Debug)]
 struct Tap {
     entries: Vec<Entry>,
     bytes: usize,
+    bytes_max: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum Sink {
     Journal(Box<Journal>),
-    Memory {
-        entries: Vec<Entry>,
-        next_n: u64,
-        position: Position,
-    },
+    Memory { next_n: u64, position: Position },
 }
 
 impl Recording {
     pub(super) fn new(sink: Sink) -> Self {
+        let in_memory = matches!(sink, Sink::Memory { .. });
         Self {
             sink,
-            tap: None,
+            tap: in_memory.then(|| Tap::new(usize::MAX)),
             line: Vec::new(),
             pending: false,
             args_at: 0,
@@ -137,45 +136,35 @@ impl Recording {
 
     pub(super) fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
         self.leave_unanswered()?;
+        let n = self.sink.next_n();
         match &mut self.sink {
-            Sink::Journal(journal) => {
-                let n = journal.next_n();
-                journal.start_segment(header)?;
-                if let Some(tap) = &mut self.tap {
-                    let snapshot_bytes = header.snapshot.as_ref().map_or(0, String::len);
-                    tap.take(snapshot_bytes, || {
-                        let event = Event::Header(Box::new(header.clone()));
-                        Ok(Entry { n, event })
-                    });
-                }
-                Ok(())
-            }
+            Sink::Journal(journal) => journal.start_segment(header)?,
             Sink::Memory { position, .. } if position.inside_call() => {
-                Err(TapeError::Misplaced("a segment can't begin inside a call"))
+                return Err(TapeError::Misplaced("a segment can't begin inside a call"));
             }
-            Sink::Memory { position, .. } => {
-                *position = Position::Start;
-                line::header(&mut self.line, self.sink.next_n(), header);
-                self.write(Kind::Header)
-            }
+            Sink::Memory { next_n, position } => (*next_n, *position) = (n + 1, Position::Starting),
         }
+        if let Some(tap) = &mut self.tap {
+            let snapshot_bytes = header.snapshot.as_ref().map_or(0, String::len);
+            let event = || Event::Header(Box::new(header.clone()));
+            tap.take(snapshot_bytes, || Some(Entry { n, event: event() }));
+        }
+        Ok(())
     }
 
     /// Sets whether new entries of the journal are also kept for [`Recording::take_entries`]. Memory always keeps them.
     pub(super) fn keep_entries(&mut self, keep: bool) {
         match (&self.sink, keep) {
-            (Sink::Journal(_), true) => {
-                self.tap.get_or_insert_default();
-            }
-            _ => self.tap = None,
+            (Sink::Memory { .. }, _) => {}
+            (Sink::Journal(_), false) => self.tap = None,
+            (Sink::Journal(_), true) => _ = self.tap.get_or_insert(Tap::new(TAPPED_BYTES_MAX)),
         }
     }
 
     pub(super) fn take_entries(&mut self) -> Vec<Entry> {
-        match &mut self.sink {
-            Sink::Journal(_) => self.tap.as_mut().map(std::mem::take).unwrap_or_default().entries,
-            Sink::Memory { entries, .. } => std::mem::take(entries),
-        }
+        let Some(tap) = &mut self.tap else { return Vec::new() };
+        tap.bytes = 0;
+        std::mem::take(&mut tap.entries)
     }
 
     pub(super) fn journal(&self) -> Option<&Journal> {
@@ -204,7 +193,8 @@ impl Recording {
         line::finish(&mut self.line);
         let written = self.sink.append(&self.line, kind);
         if let (Ok(()), Some(tap)) = (&written, &mut self.tap) {
-            tap.take(self.line.len(), || entry_of(&self.line));
+            let line = || String::from_utf8_lossy(&self.line);
+            tap.take(self.line.len(), || Entry::parse(line().trim_end()).ok());
         }
         self.line.clear();
         if self.line.capacity() > BUFFER_KEPT_BYTES_MAX {
@@ -215,13 +205,21 @@ impl Recording {
 }
 
 impl Tap {
+    fn new(bytes_max: usize) -> Self {
+        Self {
+            entries: Vec::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
     /// Keeps one entry, or drops everything until it is taken: half a call is useless. The journal has the line, so an
     /// error here does not affect the recorded guest.
-    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) {
+    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Option<Entry>) {
         self.bytes = self.bytes.saturating_add(bytes);
-        match (self.bytes <= TAPPED_BYTES_MAX).then(entry) {
-            Some(Ok(entry)) => self.entries.push(entry),
-            _ => {
+        match (self.bytes <= self.bytes_max).then(entry).flatten() {
+            Some(entry) => self.entries.push(entry),
+            None => {
                 self.entries = Vec::new();
                 self.bytes = usize::MAX;
             }
@@ -229,15 +227,9 @@ impl Tap {
     }
 }
 
-fn entry_of(line: &[u8]) -> Result<Entry, TapeError> {
-    let text = String::from_utf8_lossy(line);
-    Entry::parse(text.trim_end()).map_err(|_| TapeError::Misplaced("a line was written that can't be read"))
-}
-
 impl Sink {
     pub(super) fn memory() -> Self {
         Self::Memory {
-            entries: Vec::new(),
             next_n: 1,
             position: Position::Starting,
         }
@@ -264,18 +256,10 @@ impl Sink {
     fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), TapeError> {
         let after = self.check(kind)?;
         match self {
-            Self::Journal(journal) => Ok(journal.append(line, kind)?),
-            Self::Memory {
-                entries,
-                next_n,
-                position,
-            } => {
-                entries.push(entry_of(line)?);
-                *next_n += 1;
-                *position = after;
-                Ok(())
-            }
+            Self::Journal(journal) => journal.append(line, kind)?,
+            Self::Memory { next_n, position } => (*next_n, *position) = (*next_n + 1, after),
         }
+        Ok(())
     }
 }
 

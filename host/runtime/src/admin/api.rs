@@ -103,8 +103,9 @@ async fn keys(State(reads): Shared, Params(part): Params<Part>) -> Answer<KeysSh
         None => reads.host_status.keys(None, &part.after, limit),
         Some(TROUBLE) => reads.host_status.keys_in_trouble(&part.after, limit),
         Some(name) => {
-            let state = KeyState::named(name).ok_or_else(|| {
-                let known = KeyState::ALL.map(KeyState::name).join(", ");
+            let state = name.parse().map_err(|_| {
+                let known: Vec<&str> = KeyState::ALL.iter().map(|state| state.name()).collect();
+                let known = known.join(", ");
                 Refused::bad_request(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
             })?;
             reads.host_status.keys(Some(state), &part.after, limit)

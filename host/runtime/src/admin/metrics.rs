@@ -176,7 +176,7 @@ fn of_keys(all: &mut Series, reads: &Reads, status: &Status) {
 fn of_work(all: &mut Series, guest: &str, measured: &Measured) {
     let guest = ("guest", guest);
     for outcome in Outcome::ALL {
-        let times = measured.outcomes.get(&outcome).copied().unwrap_or_default();
+        let times = measured.outcomes.get(outcome).copied().unwrap_or_default();
         let labels = [guest, ("outcome", outcome.name())];
         all.counter("trueup_decisions_total", &labels, times);
     }

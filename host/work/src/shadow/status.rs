@@ -1,6 +1,5 @@
 //! The results of a candidate: the counts, and the first and last differences.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,9 @@ use trueup_engine::Guest;
 pub const LAST_MAX: usize = 10;
 
 /// How one call of the candidate compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// The same requests and the same result; as far as recorded, if the active guest's call was cut short.
     Same,
@@ -84,12 +84,6 @@ pub struct Difference {
     pub what: String,
     /// The recording that shows it. `None` if it could not be written, or the rate limit was reached.
     pub file: Option<PathBuf>,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 impl Status {

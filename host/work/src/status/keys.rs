@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use trueup_capabilities::meter::Effects;
 
 use super::shown::{Counts, KeyShown, Measured, QueueShown, Recent};
@@ -17,9 +18,14 @@ pub const GONE_MAX: usize = 100;
 /// How many decisions are kept per key. With a million keys this takes 100 MB.
 pub const RECENT_MAX: usize = 4;
 
-/// The state of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// So many resyncs in a row that correct objects make a key contested.
+const CORRECTIONS_MIN: u32 = 2;
+
+/// The state of a key. Those that need attention come first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(EnumString, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum KeyState {
     /// It failed. It is retried after its backoff, or, if it is not to be retried, when it changes.
     Failed,
@@ -30,6 +36,7 @@ pub enum KeyState {
     /// It is being reconciled.
     Running,
     /// It waits for its turn.
+    #[default]
     Queued,
     /// The observed state is the desired state.
     True,
@@ -38,39 +45,20 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// All states, those that need attention first.
-    pub const ALL: [Self; 7] = [
-        Self::Failed,
-        Self::SetAside,
-        Self::Held,
-        Self::Running,
-        Self::Queued,
-        Self::True,
-        Self::Gone,
-    ];
+    /// All states.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in JSON, labels and queries.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::SetAside => "set-aside",
-            Self::Held => "held",
-            Self::Running => "running",
-            Self::Queued => "queued",
-            Self::True => "true",
-            Self::Gone => "gone",
-        }
-    }
-
-    /// The state with that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
+        self.into()
     }
 }
 
 /// How work on a key ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
     /// The observed state is the desired state.
     True,
@@ -86,17 +74,11 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes.
-    pub const ALL: [Self; 5] = [Self::True, Self::Gone, Self::Failed, Self::Fault, Self::Interrupted];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in JSON and labels.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::True => "true",
-            Self::Gone => "gone",
-            Self::Failed => "failed",
-            Self::Fault => "fault",
-            Self::Interrupted => "interrupted",
-        }
+        self.into()
     }
 }
 
@@ -121,24 +103,20 @@ pub struct Finished {
 
 #[derive(Debug)]
 struct Entry {
-    state: KeyState,
-    since_ms: u64,
-    error: Option<String>,
-    failures: u32,
-    /// When the first of these failures was, also before a reload or a restart. `None` if there is none.
+    /// Without what [`Entry::show`] adds.
+    shown: KeyShown,
+    /// When the first of its failures was, also before a reload or a restart. `None` if there is none.
     failing_since_ms: Option<u64>,
     /// When it may run. `None` if it does not wait.
     due_ms: Option<u64>,
-    effects: Effects,
-    in_service: Vec<String>,
-    decisions: u64,
-    recent: VecDeque<Recent>,
     /// When the current work began.
     began_ms: Option<u64>,
     /// The time of a change that no work has started on.
     changed_ms: Option<u64>,
     /// The time of the first change since the key was last true, if work has started on it.
     open_ms: Option<u64>,
+    /// How many resyncs in a row corrected its objects.
+    corrections: u32,
 }
 
 /// Since when keys have an error, by line.
@@ -171,7 +149,7 @@ impl Keys {
         let (guest, _) = parts(line);
         let entry = self.all.entry(line.to_owned()).or_insert_with(|| Entry {
             failing_since_ms: self.failing_before.remove(line),
-            ..Entry::new(now_ms)
+            ..Entry::new(line, now_ms)
         });
         (entry, self.measured.entry(guest.to_owned()).or_default())
     }
@@ -190,7 +168,7 @@ impl Keys {
     pub(super) fn changed(&mut self, line: &str, now_ms: u64) {
         let (entry, _) = self.of(line, now_ms);
         entry.changed_ms.get_or_insert(now_ms);
-        if entry.state != KeyState::Running {
+        if entry.shown.state != KeyState::Running {
             // A queued key keeps its place in the queue.
             let due_ms = entry.due_ms.map_or(now_ms, |due_ms| due_ms.min(now_ms));
             entry.set_state(KeyState::Queued, now_ms);
@@ -235,7 +213,7 @@ impl Keys {
         };
         // A failed job that changed something leaves it open what is in service.
         if is_true || finished.effects != Effects::default() {
-            entry.in_service = finished.in_service;
+            entry.shown.in_service = finished.in_service;
         }
         if is_true {
             entry.fails(None, 0, now_ms);
@@ -265,7 +243,7 @@ impl Keys {
     /// term. What is invalid, what is set aside and what still runs stays as it is.
     pub(super) fn rest(&mut self, guest: &str, now_ms: u64) {
         let keeps = [KeyState::SetAside, KeyState::Running];
-        let has_failed = |entry: &Entry| entry.failures > 0 && !keeps.contains(&entry.state);
+        let has_failed = |entry: &Entry| entry.shown.failures > 0 && !keeps.contains(&entry.shown.state);
         let of_guest = self.all.iter().filter(|(line, _)| parts(line).0 == guest);
         let failed = of_guest.filter(|(_, entry)| has_failed(entry));
         let failed: Vec<String> = failed.map(|(line, _)| line.clone()).collect();
@@ -284,7 +262,7 @@ impl Keys {
     }
 
     fn is_there(&self, line: &str) -> bool {
-        self.all.get(line).is_some_and(|entry| entry.state != KeyState::Gone)
+        self.all.get(line).is_some_and(|entry| entry.shown.state != KeyState::Gone)
     }
 
     /// Keeps a key that is gone, and forgets the oldest if there are too many.
@@ -302,9 +280,9 @@ impl Keys {
 
     /// The number of keys in each state.
     pub(super) fn counts(&self) -> Counts {
-        let mut counts: Counts = KeyState::ALL.into_iter().map(|state| (state, 0)).collect();
+        let mut counts: Counts = KeyState::ALL.iter().map(|state| (*state, 0)).collect();
         for entry in self.all.values() {
-            *counts.entry(entry.state).or_default() += 1;
+            *counts.entry(entry.shown.state).or_default() += 1;
         }
         counts
     }
@@ -315,7 +293,7 @@ impl Keys {
         let (ready, delayed): (Vec<_>, Vec<_>) = waiting.partition(|(due_ms, _)| *due_ms <= now_ms);
         let in_turn = ready.iter().filter(|(_, line)| !resting.contains(parts(line).0));
         let oldest = in_turn.map(|(due_ms, _)| *due_ms).min();
-        let running = self.all.values().filter(|entry| entry.state == KeyState::Running);
+        let running = self.all.values().filter(|entry| entry.shown.state == KeyState::Running);
         QueueShown {
             ready: ready.len(),
             delayed: delayed.len(),
@@ -328,34 +306,56 @@ impl Keys {
     /// Keys after `after` in order, in one state or in any, at most `max`.
     pub(super) fn list(&self, state: Option<KeyState>, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
         self.shown(after, max, now_ms, |entry| {
-            state.is_none_or(|state| entry.state == state)
+            state.is_none_or(|state| entry.shown.state == state)
         })
     }
 
     /// Keys with an error in order, at most `max`.
     pub(super) fn in_trouble(&self, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        self.shown(after, max, now_ms, |entry| entry.error.is_some())
+        self.shown(after, max, now_ms, |entry| entry.shown.error.is_some())
     }
 
     pub(super) fn in_trouble_count(&self) -> usize {
-        self.all.values().filter(|entry| entry.error.is_some()).count()
+        self.all.values().filter(|entry| entry.shown.error.is_some()).count()
     }
 
     fn shown(&self, after: &str, max: usize, now_ms: u64, fits: impl Fn(&Entry) -> bool) -> Vec<KeyShown> {
         use std::ops::Bound::{Excluded, Unbounded};
         let found = self.all.range::<str, _>((Excluded(after), Unbounded));
         let found = found.filter(|(_, entry)| fits(entry)).take(max);
-        found.map(|(line, entry)| entry.show(line, now_ms)).collect()
+        found.map(|(_, entry)| entry.show(now_ms)).collect()
     }
 
     pub(super) fn one(&self, line: &str, now_ms: u64) -> Option<KeyShown> {
-        self.all.get(line).map(|entry| entry.show(line, now_ms))
+        self.all.get(line).map(|entry| entry.show(now_ms))
+    }
+
+    /// A resync of a key ended. Returns how many in a row corrected its objects.
+    pub(super) fn resynced(&mut self, line: &str, corrected: bool) -> u32 {
+        let Some(entry) = self.all.get_mut(line) else { return 0 };
+        entry.corrections = match corrected {
+            true => entry.corrections.saturating_add(1),
+            false => 0,
+        };
+        entry.corrections
+    }
+
+    /// Forgets the corrections of all keys.
+    pub(super) fn forget_corrections(&mut self) {
+        self.all.values_mut().for_each(|entry| entry.corrections = 0);
+    }
+
+    /// Keys whose objects another writer changes, in order. One correction may follow an edit by hand. Another host with
+    /// the same objects undoes each correction, so the next resync corrects them again.
+    pub(super) fn contested(&self) -> impl Iterator<Item = &str> {
+        let contested = self.all.iter().filter(|(_, entry)| entry.corrections >= CORRECTIONS_MIN);
+        contested.map(|(line, _)| line.as_str())
     }
 
     /// Statistics for each guest that has or had a key.
     pub(super) fn by_guest(&self) -> BTreeMap<String, Measured> {
         let mut measured = self.measured.clone();
-        let set_aside = self.all.iter().filter(|(_, entry)| entry.state == KeyState::SetAside);
+        let set_aside = self.all.iter().filter(|(_, entry)| entry.shown.state == KeyState::SetAside);
         for (line, _) in set_aside {
             measured.entry(parts(line).0.to_owned()).or_default().set_aside += 1;
         }
@@ -364,71 +364,60 @@ impl Keys {
 }
 
 impl Entry {
-    fn new(now_ms: u64) -> Self {
+    fn new(line: &str, now_ms: u64) -> Self {
+        let (guest, key) = parts(line);
         Self {
-            state: KeyState::Queued,
-            since_ms: now_ms,
-            error: None,
-            failures: 0,
+            shown: KeyShown {
+                guest: guest.to_owned(),
+                key: key.to_owned(),
+                since_ms: now_ms,
+                ..KeyShown::default()
+            },
             failing_since_ms: None,
             due_ms: None,
-            effects: Effects::default(),
-            in_service: Vec::new(),
-            decisions: 0,
-            recent: VecDeque::new(),
             began_ms: None,
             changed_ms: None,
             open_ms: None,
+            corrections: 0,
         }
     }
 
     fn set_state(&mut self, state: KeyState, now_ms: u64) {
-        if self.state != state {
-            self.state = state;
-            self.since_ms = now_ms;
+        if self.shown.state != state {
+            self.shown.state = state;
+            self.shown.since_ms = now_ms;
         }
     }
 
     fn fails(&mut self, error: Option<String>, failures: u32, now_ms: u64) {
         self.failing_since_ms = error.as_ref().map(|_| self.failing_since_ms.unwrap_or(now_ms));
-        self.error = error;
-        self.failures = failures;
+        self.shown.error = error;
+        self.shown.failures = failures;
     }
 
     fn remember(&mut self, finished: &Finished, took: Duration, now_ms: u64) {
-        self.effects += finished.effects;
-        self.decisions += 1;
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
+        let Effects { created, destroyed } = finished.effects;
+        self.shown.created += created;
+        self.shown.destroyed += destroyed;
+        self.shown.decisions += 1;
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        self.recent.push_back(Recent {
+        let recent = Recent {
             at_ms: now_ms,
             took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
-            created: small(finished.effects.created),
-            destroyed: small(finished.effects.destroyed),
+            created: small(created),
+            destroyed: small(destroyed),
             outcome: finished.outcome,
-        });
+        };
+        self.shown.recent.insert(0, recent);
+        self.shown.recent.truncate(RECENT_MAX);
     }
 
-    fn show(&self, line: &str, now_ms: u64) -> KeyShown {
-        let (guest, key) = parts(line);
+    fn show(&self, now_ms: u64) -> KeyShown {
+        let failing_since_ms = self.failing_since_ms.filter(|_| self.shown.error.is_some());
         KeyShown {
-            guest: guest.to_owned(),
-            key: key.to_owned(),
-            state: self.state,
-            since_ms: self
-                .failing_since_ms
-                .filter(|_| self.error.is_some())
-                .unwrap_or(self.since_ms),
-            error: self.error.clone(),
-            failures: self.failures,
+            since_ms: failing_since_ms.unwrap_or(self.shown.since_ms),
             next_try_in_ms: self.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
-            created: self.effects.created,
-            destroyed: self.effects.destroyed,
-            in_service: self.in_service.clone(),
-            decisions: self.decisions,
-            recent: self.recent.iter().rev().copied().collect(),
+            ..self.shown.clone()
         }
     }
 }

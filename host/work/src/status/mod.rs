@@ -8,7 +8,6 @@
 //! ```
 
 mod calls;
-mod contested;
 mod documents;
 mod histogram;
 mod keys;
@@ -39,7 +38,6 @@ pub use self::shown::{
     RefusedReload, Role, ShadowShown, SourceShown, Status, Times, Total,
 };
 
-use self::contested::Contested;
 use self::keys::{Keys, line_of};
 use self::loops::Loops;
 use self::negs::Negs;
@@ -96,7 +94,6 @@ struct Inner {
     keys: Keys,
     /// Guests that do not act on this host now, because another host leads.
     resting: BTreeSet<String>,
-    contested: Contested,
     negs: Negs,
     node: NodeShown,
     pods: Pods,
@@ -149,7 +146,7 @@ impl HostStatus {
         };
         if role == Role::Standby {
             // It no longer looks. Another host may change the objects.
-            inner.contested = Contested::default();
+            inner.keys.forget_corrections();
         }
         inner.host.role = role;
         inner.host.identity.clone_from(&election.identity);
@@ -343,7 +340,7 @@ impl HostStatus {
     /// A resync of a key ended. `corrected`: it changed objects, although they were as desired since the last success
     /// and nothing else had changed. Returns how many resyncs in a row did.
     pub fn resynced(&self, guest: &str, key: &str, corrected: bool) -> u32 {
-        self.inner.lock().contested.resynced(&line_of(guest, key), corrected)
+        self.inner.lock().keys.resynced(&line_of(guest, key), corrected)
     }
 
     /// What a job observed about the NEGs of a key.
@@ -351,24 +348,9 @@ impl HostStatus {
         self.inner.lock().negs.at(key, at);
     }
 
-    /// Sets the number of this node, or clears it.
-    pub fn numbered(&self, number: Option<u32>) {
-        self.inner.lock().node.number = number;
-    }
-
-    /// Sets the number of nodes that have a number.
-    pub fn knows_nodes(&self, nodes: usize) {
-        self.inner.lock().node.nodes = nodes;
-    }
-
-    /// Sets the number of Services that each renderer should have.
-    pub fn renders(&self, services: usize) {
-        self.inner.lock().node.services = services;
-    }
-
-    /// Sets what the Services on this node wait for. `None` if they are rendered.
-    pub fn node_waits(&self, wait: Option<&str>) {
-        self.inner.lock().node.waits_for = wait.map(str::to_owned);
+    /// Changes what is shown of this node.
+    pub fn node(&self, change: impl FnOnce(&mut NodeShown)) {
+        change(&mut self.inner.lock().node);
     }
 
     /// Sets the node records that cannot be read now, one line each.

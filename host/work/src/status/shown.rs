@@ -2,7 +2,6 @@
 //! since the Unix epoch, pauses milliseconds from now.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -108,8 +107,9 @@ pub struct RefusedReload {
 }
 
 /// The part of a host in the election.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Role {
     /// There is no election: the host acts.
     #[default]
@@ -118,12 +118,6 @@ pub enum Role {
     Leading,
     /// The host waits. Another host holds the lease, or none does.
     Standby,
-}
-
-impl Display for Role {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// Where Services come from.
@@ -291,7 +285,7 @@ pub struct MemoryShown {
 }
 
 /// A key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyShown {
     /// The guest that owns it, as in `[guests.NAME]`.
     #[serde(default)]

@@ -231,6 +231,8 @@ fn a_loop_that_ended_by_a_panic_is_watched_on() {
 fn a_key_is_contested_while_each_resync_corrects_it() {
     let (_, host_status) = host_status();
     let contested = |host_status: &HostStatus| host_status.status().contested;
+    host_status.changed("lbaas", "a/b");
+    host_status.changed("lbaas", "c/d");
     assert_eq!(host_status.resynced("lbaas", "a/b", true), 1);
     assert_eq!(
         contested(&host_status),

@@ -22,8 +22,9 @@ use crate::gate::{self, Gate, Mode, Verdict};
 use crate::load::Loader;
 
 /// The step at which a candidate was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Step {
     /// It is not available, not a guest, or fails before it decides anything.
     Load,
@@ -41,12 +42,6 @@ pub enum Step {
     State,
     /// It could not be recorded.
     Commit,
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// Why a candidate does not become the active version. Nothing changed.

@@ -59,8 +59,9 @@ pub struct Revision {
 }
 
 /// Why a version became active.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum By {
     /// The configuration names it.
     Configuration,
@@ -72,12 +73,6 @@ pub enum By {
     Promote,
     /// The failure policy: the version before failed.
     FallBack,
-}
-
-impl Display for By {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.serialize(f)
-    }
 }
 
 impl Revision {

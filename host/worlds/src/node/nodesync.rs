@@ -456,7 +456,7 @@ impl Numbering {
              then start the host of one of them again"
         );
         self.done(Outcome::Failure);
-        self.parts.host_status.numbered(None);
+        self.parts.host_status.node(|node| node.number = None);
         self.report_failed(error, 1, None);
     }
 
@@ -477,7 +477,7 @@ impl Numbering {
     fn numbered(&mut self) {
         let id = self.id;
         self.done(Outcome::Success);
-        self.parts.host_status.numbered(Some(id));
+        self.parts.host_status.node(|node| node.number = Some(id));
         self.show_numbered();
         let node = self.parts.node.clone();
         if self.reported.replace(id) != Some(id) {
@@ -503,7 +503,7 @@ impl Numbering {
             .call("node-sync.get-all-nodes", &Nothing {}, None)
             .await?;
         let by = self.guest.instance.last_entry();
-        self.parts.host_status.knows_nodes(nodes.len());
+        self.parts.host_status.node(|node| node.nodes = nodes.len());
         let has_kube_nodes = self.has_kube_nodes;
         self.known.send_replace(KnownNodes {
             nodes,

@@ -283,7 +283,9 @@ impl Serving {
     /// Shows what the Services wait for. The log says it if that lasts: each start waits for a moment.
     fn show_wait(&mut self) {
         let wait = self.waits_for();
-        self.parts.host_status.node_waits(wait);
+        self.parts
+            .host_status
+            .node(|node| node.waits_for = wait.map(str::to_owned));
         if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.logged_wait) {
             tracing::warn!("the Services on this node wait for {what}");
             self.logged_wait = wait;

@@ -329,7 +329,8 @@ fn pods(status: &Status) -> Option<String> {
 
 fn counts(status: &Status) -> String {
     let of = |state: KeyState| status.keys.get(&state).copied().unwrap_or_default();
-    let named = KeyState::ALL.into_iter().rev().filter(|state| *state != KeyState::Gone);
+    let named = KeyState::ALL.iter().copied().rev();
+    let named = named.filter(|state| *state != KeyState::Gone);
     let some = named.filter(|state| of(*state) > 0 || *state == KeyState::True);
     let some = some.map(|state| format!("{} {}", of(state), state.name().replace('-', " ")));
     some.collect::<Vec<_>>().join(", ")

@@ -187,7 +187,8 @@ impl Serving {
         self.error = error;
         // Only here: a retry is not a call of the processor, so the processor had no chance to request again.
         self.parts.rendering.settle().await;
-        self.parts.host_status.renders(self.parts.rendering.services().await);
+        let services = self.parts.rendering.services().await;
+        self.parts.host_status.node(|node| node.services = services);
         self.follow_renderers().await;
         if self.set_aside.is_some() {
             return;
