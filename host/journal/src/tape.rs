@@ -256,17 +256,7 @@ impl Tape {
         self.journal().is_some_and(Journal::wants_rotation)
     }
 
-    /// Sets whether a tape that records to a journal also keeps its entries in memory from now on, for
-    /// [`Tape::take_entries`] by a live reader. A segment that begins meanwhile is kept as its header. If more than 16
-    /// MiB were recorded since the last call, all of it is dropped and nothing can be taken. If off, it costs nothing.
-    pub fn keep_entries(&mut self, keep: bool) {
-        if let Some(recording) = self.recording_mut() {
-            recording.keep_entries(keep);
-        }
-    }
-
-    /// The entries kept in memory since the last call, of a memory tape or after [`Tape::keep_entries`]; empty for any
-    /// other tape.
+    /// The entries of a memory tape since the last call; empty for any other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
         let recording = self.recording_mut();
         recording.map(Recording::take_entries).unwrap_or_default()

@@ -17,15 +17,9 @@ use crate::writer::Journal;
 /// A larger buffer is freed after its line: one answer of 64 MiB must not cost each of many instances as much.
 const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum total size of lines that a journal's tap keeps until they are taken: the calls of a service of 100 ports
-/// x 100 servers take 10 MiB. A live reader misses a longer call, so that the host need not hold it twice.
-const TAPPED_BYTES_MAX: usize = 16 << 20;
-
 #[derive(Debug)]
 pub(super) struct Recording {
     sink: Sink,
-    /// Always there without a journal.
-    tap: Option<Tap>,
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
     pending: bool,
@@ -35,26 +29,20 @@ pub(super) struct Recording {
     again: Option<Box<Again>>,
 }
 
-/// What was recorded since the last look.
-#[derive(Debug)]
-struct Tap {
-    entries: Vec<Entry>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
 #[derive(Debug)]
 pub(super) enum Sink {
     Journal(Box<Journal>),
-    Memory { next_n: u64, position: Position },
+    Memory {
+        entries: Vec<Entry>,
+        next_n: u64,
+        position: Position,
+    },
 }
 
 impl Recording {
     pub(super) fn new(sink: Sink) -> Self {
-        let in_memory = matches!(sink, Sink::Memory { .. });
         Self {
             sink,
-            tap: in_memory.then(|| Tap::new(usize::MAX)),
             line: Vec::new(),
             pending: false,
             args_at: 0,
@@ -136,35 +124,24 @@ impl Recording {
 
     pub(super) fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
         self.leave_unanswered()?;
-        let n = self.sink.next_n();
         match &mut self.sink {
-            Sink::Journal(journal) => journal.start_segment(header)?,
+            Sink::Journal(journal) => Ok(journal.start_segment(header)?),
             Sink::Memory { position, .. } if position.inside_call() => {
-                return Err(TapeError::Misplaced("a segment can't begin inside a call"));
+                Err(TapeError::Misplaced("a segment can't begin inside a call"))
             }
-            Sink::Memory { next_n, position } => (*next_n, *position) = (n + 1, Position::Starting),
-        }
-        if let Some(tap) = &mut self.tap {
-            let snapshot_bytes = header.snapshot.as_ref().map_or(0, String::len);
-            let event = || Event::Header(Box::new(header.clone()));
-            tap.take(snapshot_bytes, || Some(Entry { n, event: event() }));
-        }
-        Ok(())
-    }
-
-    /// Sets whether new entries of the journal are also kept for [`Recording::take_entries`]. Memory always keeps them.
-    pub(super) fn keep_entries(&mut self, keep: bool) {
-        match (&self.sink, keep) {
-            (Sink::Memory { .. }, _) => {}
-            (Sink::Journal(_), false) => self.tap = None,
-            (Sink::Journal(_), true) => _ = self.tap.get_or_insert(Tap::new(TAPPED_BYTES_MAX)),
+            Sink::Memory { position, .. } => {
+                *position = Position::Start;
+                line::header(&mut self.line, self.sink.next_n(), header);
+                self.write(Kind::Header)
+            }
         }
     }
 
     pub(super) fn take_entries(&mut self) -> Vec<Entry> {
-        let Some(tap) = &mut self.tap else { return Vec::new() };
-        tap.bytes = 0;
-        std::mem::take(&mut tap.entries)
+        match &mut self.sink {
+            Sink::Journal(_) => Vec::new(),
+            Sink::Memory { entries, .. } => std::mem::take(entries),
+        }
     }
 
     pub(super) fn journal(&self) -> Option<&Journal> {
@@ -192,10 +169,6 @@ impl Recording {
     fn write(&mut self, kind: Kind) -> Result<(), TapeError> {
         line::finish(&mut self.line);
         let written = self.sink.append(&self.line, kind);
-        if let (Ok(()), Some(tap)) = (&written, &mut self.tap) {
-            let line = || String::from_utf8_lossy(&self.line);
-            tap.take(self.line.len(), || Entry::parse(line().trim_end()).ok());
-        }
         self.line.clear();
         if self.line.capacity() > BUFFER_KEPT_BYTES_MAX {
             self.line = Vec::new();
@@ -204,32 +177,10 @@ impl Recording {
     }
 }
 
-impl Tap {
-    fn new(bytes_max: usize) -> Self {
-        Self {
-            entries: Vec::new(),
-            bytes: 0,
-            bytes_max,
-        }
-    }
-
-    /// Keeps one entry, or drops everything until it is taken: half a call is useless. The journal has the line, so an
-    /// error here does not affect the recorded guest.
-    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Option<Entry>) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        match (self.bytes <= self.bytes_max).then(entry).flatten() {
-            Some(entry) => self.entries.push(entry),
-            None => {
-                self.entries = Vec::new();
-                self.bytes = usize::MAX;
-            }
-        }
-    }
-}
-
 impl Sink {
     pub(super) fn memory() -> Self {
         Self::Memory {
+            entries: Vec::new(),
             next_n: 1,
             position: Position::Starting,
         }
@@ -256,26 +207,18 @@ impl Sink {
     fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), TapeError> {
         let after = self.check(kind)?;
         match self {
-            Self::Journal(journal) => journal.append(line, kind)?,
-            Self::Memory { next_n, position } => (*next_n, *position) = (*next_n + 1, after),
+            Self::Journal(journal) => Ok(journal.append(line, kind)?),
+            Self::Memory {
+                entries,
+                next_n,
+                position,
+            } => {
+                let text = String::from_utf8_lossy(line);
+                let entry = Entry::parse(text.trim_end());
+                entries.push(entry.map_err(|_| TapeError::Misplaced("a line was written that can't be read"))?);
+                (*next_n, *position) = (*next_n + 1, after);
+                Ok(())
+            }
         }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tap_that_fails_is_given_up_until_taken_and_harms_nothing() {
-        let entry = || entry_of(br#"{"n":3,"result":1}"#);
-        let mut tap = Tap::default();
-        tap.take(9, entry);
-        tap.take(9, || entry_of(b"no line"));
-        tap.take(9, entry);
-        assert!(std::mem::take(&mut tap).entries.is_empty(), "half a call is of no use");
-        tap.take(9, entry);
-        assert_eq!(tap.entries.len(), 1);
     }
 }

@@ -2,7 +2,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,10 +9,9 @@ use serde_json::{Value, json};
 use trueup_capabilities::metrics::Registry;
 use trueup_instance::replay::{self, Compare, Options};
 use trueup_instance::{Instance, Instances, Program};
-use trueup_journal::{Outcome, Segment};
+use trueup_journal::{Journal, Outcome, Segment};
 use trueup_work::shadow::{
-    Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
-    STATES_PER_SECOND_MAX, Setup, Shadow, Status, Verdict,
+    KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, QUEUE_CALLS_MAX, Setup, Shadow, Status, Verdict,
 };
 
 use crate::versions;
@@ -28,8 +26,6 @@ struct Stage {
     active: Active,
     shadow: Shadow,
     metrics: Arc<Registry>,
-    /// The number of snapshots requested from the active guest.
-    asked: AtomicU64,
 }
 
 /// What is compared where the configuration says nothing else.
@@ -72,43 +68,19 @@ impl Stage {
             active,
             shadow,
             metrics,
-            asked: AtomicU64::new(0),
         }
     }
 
-    fn interest(&self, key: &str) -> Interest {
-        self.shadow.interest(key, &self.active.instances.program.guest.digest)
-    }
-
     async fn open(&self, key: &str) -> Instance {
-        let mut instance = self.active.open(key).await;
-        instance.host_mut().tape.keep_entries(true);
-        instance
+        self.active.open(key).await
     }
 
-    /// One call as the host makes it: the candidate receives it afterwards.
+    /// One call as the host makes it: the candidate is told afterwards.
     async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
-        let digest = instance.program().guest.digest;
-        let state = match self.shadow.interest(key, &digest) {
-            Interest::StateAndCall => Some(instance.snapshot().await.unwrap()),
-            Interest::Call => None,
-            Interest::Nothing => {
-                let answer = make(instance, call, args).await.answer;
-                self.shadow.pass_over(key);
-                return answer;
-            }
-        };
-        self.asked.fetch_add(u64::from(state.is_some()), Ordering::Relaxed);
+        let n = instance.host().tape.journal().map(Journal::next_n);
         let made = make(instance, call, args).await;
-        self.shadow.observe(Observed {
-            key: key.to_owned(),
-            digest,
-            state,
-            settings: None,
-            timers: Vec::new(),
-            entries: made.entries,
-            took: made.took,
-        });
+        let digest = instance.program().guest.digest;
+        self.shadow.observe(key, &digest, n, made.took);
         made.answer
     }
 
@@ -165,11 +137,6 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
                 .await
                 .unwrap();
         }
-        assert_eq!(
-            stage.interest(key),
-            Interest::Call,
-            "its state is known since the first call"
-        );
     }
     let status = stage.settled().await;
     assert_eq!(numbers(&status), [8, 8, 0, 0, 0]);
@@ -373,9 +340,6 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     let status = stage.shadow.status();
     assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
     assert!(status.skipped > 0, "{status:?}");
-    // The host does not request data for calls that would be skipped: no snapshot for each call, and no tap.
-    assert_eq!([stage.interest("k"), stage.interest("new")], [Interest::Nothing; 2]);
-    assert_eq!(stage.asked.load(Ordering::Relaxed), 1);
     // It stops in the middle of a call.
     stage.stop().await;
 }
@@ -390,7 +354,6 @@ async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
             stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
             None
         );
-        assert_eq!(stage.interest("k"), Interest::StateAndCall, "the instance is gone");
     }
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 0]);
 
@@ -406,91 +369,35 @@ async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
 }
 
 #[tokio::test]
-async fn with_more_keys_than_instances_an_unused_key_sends_its_state_again() {
-    let stage = counting(json!({})).await;
-    let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
-    for key in &keys {
-        let mut instance = stage.open(key).await;
-        for round in 1..=2 {
-            let answer = stage
-                .call(&mut instance, key, RECONCILE, &service("u", &[80]))
-                .await
-                .unwrap();
-            assert_eq!(answer["Ok"]["rounds"], json!(round));
-            stage.settled().await;
-        }
-    }
-    let calls = 2 * keys.len() as u64;
-    assert_eq!(numbers(&stage.settled().await), [calls, calls, 0, 0, 0]);
-    let unknown = keys.iter().filter(|key| stage.interest(key) == Interest::StateAndCall);
-    assert_eq!(unknown.count(), 10, "no more instances than there may be");
-}
-
-#[tokio::test]
-async fn keys_that_take_turns_cost_the_active_guest_no_snapshot_for_each_call() {
+async fn more_keys_than_instances_take_turns_and_are_all_compared() {
     let stage = counting(json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     let mut instances = Vec::new();
     for key in &keys {
         instances.push(stage.open(key).await);
     }
-    let (begun, mut calls) = (Instant::now(), 0);
-    for _ in 0..10 {
+    for round in 1..=3 {
         for (key, instance) in keys.iter().zip(&mut instances) {
-            stage
+            let answer = stage
                 .call(instance, key, RECONCILE, &service("u", &[80]))
                 .await
                 .unwrap();
-            stage.settled().await;
-            calls += 1;
+            assert_eq!(answer["Ok"]["rounds"], json!(round));
         }
+        stage.settled().await;
     }
-    let allowed = u64::from(STATES_AT_ONCE_MAX) + u64::from(STATES_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
-    let asked = stage.asked.load(Ordering::Relaxed);
-    assert!(asked <= allowed, "{asked} snapshots, {allowed} are allowed");
-    let [compared, same, _, _, skipped] = numbers(&stage.settled().await);
-    assert_eq!(
-        (compared, compared + skipped),
-        (same, calls),
-        "skipped, and never wrong"
-    );
-    assert!(compared >= u64::from(STATES_AT_ONCE_MAX), "{compared}");
-}
-
-#[tokio::test]
-async fn a_key_whose_state_can_not_be_had_is_not_asked_again() {
-    let stage = counting(json!({})).await;
-    stage.shadow.has_no_state("k");
-    assert_eq!(stage.interest("k"), Interest::Nothing);
-    assert_eq!(stage.interest("other"), Interest::StateAndCall);
+    let calls = 3 * keys.len() as u64;
+    assert_eq!(numbers(&stage.settled().await), [calls, calls, 0, 0, 0]);
 }
 
 #[tokio::test]
 async fn calls_of_another_version_than_the_active_one_are_not_compared() {
     let stage = counting(json!({})).await;
-    let other = Active::new(&COUNTING_2, json!({}), "0");
-    let mut instance = stage.open("k").await;
-    let mut anothers = other.open("k").await;
-    anothers.host_mut().tape.keep_entries(true);
     let args = service("u", &[80]);
+    let mut instance = stage.open("k").await;
     stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
-    assert_eq!(
-        stage.shadow.interest("k", &COUNTING_2.guest.digest),
-        Interest::Nothing,
-        "the host takes no snapshot for it"
-    );
-    // A comparison of it would count.
-    let made = make(&mut anothers, RECONCILE, &args).await;
-    stage.shadow.observe(Observed {
-        key: "k".to_owned(),
-        digest: COUNTING_2.guest.digest,
-        state: Some("0".to_owned()),
-        settings: None,
-        timers: Vec::new(),
-        entries: made.entries,
-        took: made.took,
-    });
-    assert_eq!(stage.interest("k"), Interest::StateAndCall);
+    // A comparison of it would count: the recording has such a call.
+    stage.shadow.observe("k", &COUNTING_2.guest.digest, Some(1), Duration::ZERO);
     stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 1]);
 }
@@ -523,9 +430,7 @@ async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
 
 #[tokio::test]
 async fn where_the_active_guest_begins_a_segment_so_does_the_candidate() {
-    // Compared strictly, the candidate is skipped until it sees the start of a segment, and with it the questions of
-    // `init`.
-    for (compare, skipped) in [(COMPARE, 0), (Compare::Everything, 3)] {
+    for compare in [COMPARE, Compare::Everything] {
         let mut active = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
         active.instances.journal.segment_entries = 9;
         let stage = Stage::comparing(compare, active, &COUNTING, json!({"does": "ask-at-start"})).await;
@@ -540,8 +445,7 @@ async fn where_the_active_guest_begins_a_segment_so_does_the_candidate() {
             calls += 1;
         }
         let status = stage.settled().await;
-        let same = calls - skipped;
-        assert_eq!(numbers(&status), [same, same, 0, 0, skipped], "{status:?}");
+        assert_eq!(numbers(&status), [calls, calls, 0, 0, 0], "{status:?}");
     }
 }
 
@@ -598,33 +502,22 @@ fn sandbox(at: u32) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
+async fn what_no_recording_shows_is_skipped_and_what_is_left_out_counts() {
     let stage = counting(json!({})).await;
+    let args = service("u", &[80]);
     let mut instance = stage.open("k").await;
-    stage
-        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-        .await
-        .unwrap();
-    // A call that was too long for the tap, and one whose state is unknown.
-    for entries in [0, 1] {
-        let made = make(&mut instance, RECONCILE, &service("u", &[80])).await;
-        stage.shadow.observe(Observed {
-            key: "k".to_owned(),
-            digest: COUNTING.guest.digest,
-            state: None,
-            settings: None,
-            timers: Vec::new(),
-            entries: if entries == 0 { Vec::new() } else { made.entries },
-            took: Duration::ZERO,
-        });
-        assert_eq!(stage.interest("k"), Interest::StateAndCall);
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    let digest = instance.program().guest.digest;
+    // A call that is not recorded, one that has no recording yet, and one of a key without any.
+    for (key, n) in [("k", None), ("k", Some(1_000)), ("other", Some(1))] {
+        stage.shadow.observe(key, &digest, n, Duration::ZERO);
     }
-    stage
-        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-        .await
-        .unwrap();
-    assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 2]);
-    assert_eq!(stage.counted(Verdict::Skipped), 2);
+    // A call that the candidate does not make: the next one begins in the state after it.
+    make(&mut instance, RECONCILE, &args).await;
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    assert_eq!(numbers(&stage.settled().await), [3, 3, 0, 0, 3]);
+    assert_eq!(stage.counted(Verdict::Skipped), 3);
 }
 
 #[tokio::test]
@@ -635,8 +528,9 @@ async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with()
     let stage = Stage::comparing(Compare::Everything, active, &COUNTING, json!({})).await;
     let mut begun_before = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
     begun_before.instances.journal.segment_entries = 9;
+    // In the folder of the other.
+    begun_before.instances.state_dir = stage.active.instances.state_dir.clone();
     let mut instance = begun_before.open("k").await;
-    instance.host_mut().tape.keep_entries(true);
     for _ in 0..20 {
         stage
             .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
@@ -644,8 +538,5 @@ async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with()
             .unwrap();
         instance = begun_before.instances.rotate_if_long(instance).await.unwrap();
     }
-    let [compared, same, different, unrecorded, _] = numbers(&stage.settled().await);
-    // At the latest after it saw the start.
-    assert!(compared >= 16, "{compared}");
-    assert_eq!((same, different, unrecorded), (compared, 0, 0));
+    assert_eq!(numbers(&stage.settled().await), [20, 20, 0, 0, 0]);
 }

@@ -12,9 +12,10 @@ use trueup_capabilities::meter::Usage;
 use trueup_capabilities::quota::Quotas;
 use trueup_instance::dispatch::Answer;
 use trueup_instance::{Instance, Instances};
+use trueup_journal::Journal;
 
 use crate::lifecycle::planning::PlannedCalls;
-use crate::shadow::{self, Interest, Observed, Shadow};
+use crate::shadow::Shadow;
 use crate::status::Calls;
 
 /// A key that the operator wants to be worked on now, and where the answer goes: it is at the front of the queue, or
@@ -106,8 +107,8 @@ impl Active {
         *self.shadow.write() = shadow;
     }
 
-    /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a
-    /// call whose future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
+    /// Calls an instance, counts the call, and tells the shadow if there is one. The shadow does not see a call whose
+    /// future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
     pub(crate) async fn call(
         &self,
         at_ms: u64,
@@ -117,75 +118,16 @@ impl Active {
         args: &RawValue,
     ) -> Answer {
         let counted = self.calls.begin();
-        let answer = self.observed_call(at_ms, key, instance, call, args).await;
+        // The shadow reads the call in its recording.
+        let n = instance.host().tape.journal().map(Journal::next_n);
+        let begun = Instant::now();
+        let answer = instance.call_at(at_ms, call, args).await;
+        if let Some(shadow) = self.shadow() {
+            shadow.observe(key, &instance.program().guest.digest, n, begun.elapsed());
+        }
         counted.end(answer.is_ok());
         answer
     }
-
-    async fn observed_call(
-        &self,
-        at_ms: u64,
-        key: &str,
-        instance: &mut Instance,
-        call: &str,
-        args: &RawValue,
-    ) -> Answer {
-        let Some(observer) = self.shadow() else {
-            return instance.call_at(at_ms, call, args).await;
-        };
-        let digest = instance.program().guest.digest;
-        let state = match observer.interest(key, &digest) {
-            Interest::Nothing => None,
-            Interest::Call => Some(None),
-            Interest::StateAndCall => match instance.snapshot().await {
-                Ok(state) => Some(Some(state)),
-                Err(error) => {
-                    // The failed snapshot may have cost this instance. Do not let it cost the next one too.
-                    tracing::warn!(
-                        instance = key,
-                        "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
-                    );
-                    observer.has_no_state(key);
-                    None
-                }
-            },
-        };
-        let Some(state) = state else {
-            // If the instance is gone, this call returns that error.
-            let answer = instance.call_at(at_ms, call, args).await;
-            observer.pass_over(key);
-            return answer;
-        };
-        let settings = state.is_some().then(|| instance.settings().clone());
-        let mut timers = waiting(instance);
-        // The adapter took this timer to fire it; in the guest's state it still waits.
-        timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
-        let begun = Instant::now();
-        instance.host_mut().tape.keep_entries(true);
-        let answer = instance.call_at(at_ms, call, args).await;
-        let tape = &mut instance.host_mut().tape;
-        let entries = tape.take_entries();
-        tape.keep_entries(false);
-        observer.observe(Observed {
-            key: key.to_owned(),
-            digest,
-            state,
-            settings,
-            timers,
-            entries,
-            took: begun.elapsed(),
-        });
-        answer
-    }
-}
-
-/// The timers of an instance, due by the wall clock: the shadow knows recorded times alone, which are that clock's.
-fn waiting(instance: &Instance) -> Vec<(u64, u64)> {
-    let clock = &instance.host().backends.clock;
-    let (now_ms, steady_ms) = (clock.now_ms(), clock.steady_ms());
-    let timers = instance.host().timers.waiting().into_iter();
-    let wall = |due_ms: u64| now_ms.saturating_add(due_ms.saturating_sub(steady_ms));
-    timers.map(|(due_ms, timer)| (wall(due_ms), timer)).collect()
 }
 
 /// Makes a version the active one for the next start too. Called when nothing can refuse it any more.

@@ -1,5 +1,5 @@
-//! The requests of an instance while it begins in the active instance's current state, and their answers. They were
-//! not observed if the active instance did not begin there.
+//! The requests of an instance while it begins in the active instance's current state, and their answers. They are not
+//! recorded if the active instance did not begin there.
 //!
 //! A guest with timers schedules waiting timers anew in `restore`, and later calls name timers by their ids. This
 //! module therefore begins the active guest once more, with the ids that its instance has.
@@ -21,7 +21,7 @@ use trueup_journal::{Ask, Entry, Event, Header, Tape};
 const ON_TIMER: &str = "timer-events.on-timer";
 
 /// The id of the timer that a call fires. `None` if it is another call.
-pub(crate) fn fired(call: &str, args: &RawValue) -> Option<u64> {
+fn fired(call: &str, args: &RawValue) -> Option<u64> {
     #[derive(Deserialize)]
     struct OnTimer {
         timer: u64,

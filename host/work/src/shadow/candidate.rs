@@ -1,10 +1,9 @@
 //! The candidate's instance of one key, and what it is compared with.
 //!
-//! It holds the last known state of the active instance and the calls since. From these, the active instance's state
-//! can be computed at any time, and a recording of a difference is made of them. The instance lives from call to
-//! call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms for a service of two ports,
-//! unoptimised, on two cores).
+//! The instance lives from call to call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms for
+//! a service of two ports, unoptimised, on two cores).
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
@@ -13,19 +12,14 @@ use trueup_instance::replay::{self, Cpu, Options, ReplayError};
 use trueup_instance::{Instance, Instances};
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
-use super::begun;
-use super::job::{Begin, bytes_of};
-use super::setup::Setup;
+use super::reading::Reading;
 use super::status::Verdict;
+use super::{Job, Setup, begun};
 
 /// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
 /// candidate is then soon reported as a difference, and the calls behind it are compared too. A call takes
 /// milliseconds; a second leaves room for a busy machine.
 pub const CPU_MORE_MAX: Duration = Duration::from_secs(1);
-
-/// The maximum size of the calls since the last known state of a key. Above it, the shadow computes a new state. As
-/// long as a segment of a journal.
-pub const HISTORY_BYTES_MAX: usize = 1 << 20;
 
 /// The candidate's settings, plus those that the active instance has and the configuration does not: an adapter gave
 /// them to this key.
@@ -44,13 +38,24 @@ fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<R
 
 /// The candidate's instance of one key.
 pub(super) struct CandidateInstance {
-    /// The active instance's state, and what `init` and `restore` asked when it began.
-    begin: Begin,
-    /// Its calls since, in the journal's numbers and without a gap.
-    calls: Vec<Entry>,
-    bytes: usize,
-    /// `None` if it must begin from that state. There are then no calls since.
+    /// The recording of the active instance.
+    reading: Reading,
+    /// Where it began. `None` if that is the beginning of the segment.
+    begin: Option<Begin>,
+    /// `None` if it must begin.
     instance: Option<Instance>,
+    /// The entry that must follow for the instance to go on.
+    next_n: u64,
+}
+
+/// Where an instance begins, inside a segment.
+struct Begin {
+    /// The entry of its first call.
+    n: u64,
+    /// The active instance's state before it.
+    snapshot: String,
+    /// What `init` and `restore` ask with this state.
+    start: Vec<Entry>,
 }
 
 /// How a call compares.
@@ -66,63 +71,62 @@ pub(super) enum Judged {
 }
 
 impl CandidateInstance {
-    /// Has the candidate make the call, with the recorded answers. Compares the result, and adds the call to the
-    /// history.
-    pub(super) async fn call(&mut self, versions: &Setup, call: &[Entry], took: Duration) -> Judged {
-        let first = call.first().map(|entry| entry.n);
-        if let (Some(last), Some(first)) = (self.calls.last(), first)
-            && last.n.checked_add(1) != Some(first)
-        {
-            return Judged::Not(format!("entry {first} does not follow entry {}", last.n));
-        }
-        self.calls.extend_from_slice(call);
-        self.bytes += bytes_of(call);
+    /// Reads the recording in `folder` up to the call with entry `n`. Goes on with `before` if its segment has that call.
+    ///
+    /// # Errors
+    /// One line: why it can't be read.
+    pub(super) fn at(folder: &Path, n: u64, before: Option<Self>, versions: &Setup) -> Result<Self, String> {
+        let (reading, begin, instance, next_n) = match before {
+            Some(before) => (Some(before.reading), before.begin, before.instance, before.next_n),
+            None => (None, None, None, 0),
+        };
+        let first = reading.as_ref().map(|reading| reading.first);
+        let reading = Reading::of(folder, n, reading, &versions.active.program.guest.digest)?;
+        let goes_on = first == Some(reading.first) && next_n == n;
+        Ok(Self {
+            reading,
+            begin: begin.filter(|_| goes_on),
+            instance: instance.filter(|_| goes_on),
+            next_n,
+        })
+    }
+
+    /// Has the candidate make the call, with the recorded answers, and compares the result.
+    pub(super) async fn call(&mut self, versions: &Setup, job: &Job) -> Judged {
+        let Some(place) = self.reading.call(job.n) else {
+            return Judged::Not(format!("entry {} is no whole call", job.n));
+        };
+        let call = self.reading.entries.get(place.clone()).unwrap_or_default().to_vec();
+        let ending = call.last().map_or(job.n, |entry| entry.n);
         let mut instance = match self.instance.take() {
-            Some(mut instance) => match instance.host_mut().tape.feed(call.to_vec()) {
+            Some(mut instance) => match instance.host_mut().tape.feed(call.clone()) {
                 Ok(()) => instance,
                 Err(error) => return Judged::Not(error.to_string()),
             },
-            None => match self.start(versions).await {
+            None => match self.start(versions, job.n).await {
                 Ok(instance) => instance,
                 Err(judged) => return judged,
             },
         };
         let cpu_ms = Duration::from_millis(versions.candidate.limits.cpu_ms);
-        let time = cpu_ms.min(took.saturating_add(CPU_MORE_MAX));
+        let time = cpu_ms.min(job.took.saturating_add(CPU_MORE_MAX));
         // A busy guest yields at every epoch, so the timeout takes effect.
         let outcome = match tokio::time::timeout(time, replay::go_on(&mut instance)).await {
             Ok(Ok(outcome)) => outcome.unwrap_or_else(|| replay::outcome(instance.host())),
             Ok(Err(error)) => return Judged::not_started(&error),
-            Err(_) => return Judged::no_answer(call, time, took),
+            Err(_) => return Judged::no_answer(&call, time, job.took),
         };
         if outcome.is_identical() && instance.is_usable() {
             self.instance = Some(instance);
+            self.next_n = ending + 1;
         }
         Judged::from(&outcome)
     }
 
-    /// A guest with timers schedules them anew when it begins. Finds out its requests, if its beginning was not
-    /// observed.
-    async fn see_start(&mut self, versions: &Setup) {
-        let Some(Event::Call(call)) = self.calls.first().map(|entry| &entry.event) else {
-            return;
-        };
-        if self.begin.is_seen || !versions.active.program.has_timers() {
-            return;
-        }
-        let Ok(header) = self.header(&versions.active) else {
-            return;
-        };
-        if let Some(asked) = begun::asked(&versions.active, &header, call.at_ms, &self.begin.timers).await {
-            self.begin.start = Some(asked);
-            self.begin.is_seen = true;
-        }
-    }
-
-    /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
-    async fn start(&mut self, versions: &Setup) -> Result<Instance, Judged> {
-        self.see_start(versions).await;
-        let segment = self.recording_for_candidate(versions).map_err(Judged::Not)?;
+    /// Begins the candidate's instance from the active one's state before the call with entry `n`.
+    async fn start(&mut self, versions: &Setup, n: u64) -> Result<Instance, Judged> {
+        self.begin = self.state_before(versions, n).await.map_err(Judged::Not)?;
+        let segment = self.recording_of(n, versions).map_err(Judged::Not)?;
         let options = Options {
             compare: versions.compare,
             cpu: Cpu::AsRecorded,
@@ -131,110 +135,86 @@ impl CandidateInstance {
         let Instances { engine, program, .. } = &versions.candidate;
         match replay::begin(engine, program, segment, options).await {
             Ok(Ok(instance)) => Ok(instance),
-            Ok(Err(_)) if !self.knows_start(versions).await => Err(Judged::Not(
-                "the host did not record what the active guest asked in `init` and `restore`".to_owned(),
-            )),
             Ok(Err(outcome)) => Err(Judged::from(&outcome)),
             Err(error) => Err(Judged::not_started(&error)),
         }
     }
 
-    /// Whether the active guest's requests at its beginning are known. If they were not observed, whether it makes
-    /// none.
-    async fn knows_start(&self, versions: &Setup) -> bool {
-        if self.begin.start.is_some() {
-            return true;
+    /// The active instance's state before the call with entry `n`, by repeating its calls. `None` if it has made no call
+    /// in this segment before.
+    ///
+    /// # Errors
+    /// One line: why they can't be repeated.
+    async fn state_before(&self, versions: &Setup, n: u64) -> Result<Option<Begin>, String> {
+        let Reading {
+            first, header, entries, ..
+        } = &self.reading;
+        let history: Vec<Entry> = entries.iter().take_while(|entry| entry.n < n).cloned().collect();
+        let begun_ms = history.iter().chain(entries).find_map(at_ms);
+        if history.iter().all(|entry| at_ms(entry).is_none()) {
+            return Ok(None);
         }
-        let Instances { engine, program, .. } = &versions.active;
-        let header = self.header(&versions.active).ok();
-        let segment = header.and_then(|header| Segment::of("shadow", 0, header, Vec::new()).ok());
-        let Some(segment) = segment else { return false };
-        let begun = replay::begin(engine, program, segment, Options::default()).await;
-        matches!(begun, Ok(Ok(_)))
+        let Instances {
+            engine, program, limits, ..
+        } = &versions.active;
+        let timers = begun::waiting(begun_ms.unwrap_or_default(), history.clone());
+        let segment = Segment::of("shadow", *first, header.clone(), history);
+        let segment = segment.map_err(|error| error.to_string())?.without_failed_calls();
+        let cpu_max = Duration::from_millis(limits.cpu_ms);
+        let snapshot = replay::state_after(engine, program, segment, cpu_max, None).await;
+        let snapshot = snapshot.map_err(|error| error.to_string())?;
+        let start = match program.has_timers() {
+            // It schedules them anew when it begins.
+            true => {
+                let now_ms = entries.iter().filter(|entry| entry.n >= n).find_map(at_ms);
+                let header = Header {
+                    snapshot: Some(snapshot.clone()),
+                    ..header.clone()
+                };
+                let asked = begun::asked(&versions.active, &header, now_ms.unwrap_or_default(), &timers).await;
+                asked.ok_or("the active guest asks more at its beginning than can be answered here")?
+            }
+            false => self.reading.start().cloned().collect(),
+        };
+        Ok(Some(Begin { n, snapshot, start }))
     }
 
-    /// Continues from a given state. The active guest makes the same requests at its beginning as before, and has the
-    /// same settings, until it is known to have begun anew.
-    pub(super) fn after(mut begin: Begin, before: Option<Self>) -> Self {
-        if let Some(before) = before {
-            begin.start = begin.start.or(before.begin.start);
-            begin.settings = begin.settings.or(before.begin.settings);
-        }
-        Self {
-            begin,
-            calls: Vec::new(),
-            bytes: 0,
-            instance: None,
-        }
-    }
-
-    /// Everything from the last known state on. With it, a replay by the candidate shows the same again.
+    /// Everything from the last known state on, with the call of entry `n` as the last. With it, a replay by the candidate
+    /// shows the same again.
     ///
     /// # Errors
     /// One line: why there is no such recording.
-    pub(super) fn recording_for_candidate(&self, versions: &Setup) -> Result<Segment, String> {
+    pub(super) fn recording_of(&self, n: u64, versions: &Setup) -> Result<Segment, String> {
         let Setup { active, candidate, .. } = versions;
-        let mut header = self.header(active)?;
+        let mut header = self.reading.header.clone();
         let json = |error: serde_json::Error| error.to_string();
         header.limits = to_raw_value(&candidate.limits).map_err(json)?;
         if active.settings != candidate.settings {
-            let begun = self.begin.settings.as_ref();
-            let with_own = begun.and_then(|begun| with_own(&candidate.settings, &active.settings, begun));
+            let with_own = with_own(&candidate.settings, &active.settings, &header.settings);
             header.settings = with_own.map_or_else(|| to_raw_value(&candidate.settings).map_err(json), Ok)?;
+        }
+        let (mut first, mut from, mut start) = (self.reading.first, 0, [].as_slice());
+        if let Some(begin) = &self.begin {
+            // The calls keep the journal's numbers. The requests of the beginning get those before.
+            first = begin.n.saturating_sub(begin.start.len() as u64 + 1);
+            (from, start) = (begin.n, &begin.start);
+            header.snapshot = Some(begin.snapshot.clone());
         }
         if candidate.afresh {
             header.snapshot = None;
         }
-        self.recording(header)
-    }
-
-    /// The header of a recording by the active guest from here on. Has the settings of the active instance at its
-    /// beginning, if they are known.
-    fn header(&self, active: &Instances) -> Result<Header, String> {
-        let mut header = active
-            .header(self.begin.snapshot.clone())
-            .map_err(|error| error.to_string())?;
-        if let Some(begun) = &self.begin.settings {
-            header.settings.clone_from(begun);
-        }
-        Ok(header)
-    }
-
-    fn recording(&self, header: Header) -> Result<Segment, String> {
-        let start = self.begin.start.as_deref().unwrap_or_default();
-        let entries: Vec<Entry> = start.iter().chain(&self.calls).cloned().collect();
-        // The calls keep the journal's numbers. The requests of the beginning may be from long before.
-        let before = start.len() as u64 + 1;
-        let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
+        let end = self.reading.call(n).unwrap_or_default().end;
+        let calls = self.reading.entries.iter().take(end).filter(|entry| entry.n >= from);
+        let entries = start.iter().chain(calls).cloned().collect();
         Segment::of("shadow", first, header, entries).map_err(|error| error.to_string())
     }
+}
 
-    pub(super) fn is_long(&self) -> bool {
-        self.bytes > HISTORY_BYTES_MAX
-    }
-
-    /// Continues from the active instance's current state, by repeating its calls from the last known state.
-    ///
-    /// # Errors
-    /// One line: why they can't be repeated.
-    pub(super) async fn catch_up(&mut self, versions: &Setup) -> Result<(), String> {
-        self.instance = None;
-        let active = &versions.active;
-        let segment = self.recording(self.header(active)?)?;
-        let cpu_max = Duration::from_millis(active.limits.cpu_ms);
-        let snapshot = replay::state_after(&active.engine, &active.program, segment, cpu_max, None);
-        let snapshot = snapshot.await.map_err(|error| error.to_string())?;
-        let begun_ms = self.calls.iter().find_map(|entry| match &entry.event {
-            Event::Call(call) => Some(call.at_ms),
-            _ => None,
-        });
-        let entries = self.begin.start.iter().flatten().chain(&self.calls).cloned();
-        self.begin.timers = begun::waiting(begun_ms.unwrap_or_default(), entries);
-        self.begin.is_seen = false;
-        self.begin.snapshot = snapshot;
-        self.calls = Vec::new();
-        self.bytes = 0;
-        Ok(())
+/// When a call began. `None` for another entry.
+fn at_ms(entry: &Entry) -> Option<u64> {
+    match &entry.event {
+        Event::Call(call) => Some(call.at_ms),
+        _ => None,
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::{Clock, SystemClock};
-use trueup_capabilities::metrics::Registry;
 use trueup_engine::Guest;
 
 /// How many of the last differences a status lists. All are counted, and the newest are kept as files.
@@ -21,7 +20,7 @@ pub enum Verdict {
     Different,
     /// A request beyond those of the active guest: what it would have decided is unknown.
     Unrecorded,
-    /// Not compared: the queue was full, or the state was unknown.
+    /// Not compared: the queue was full, or the recording does not show the call.
     Skipped,
 }
 
@@ -116,10 +115,4 @@ impl Status {
         }
         self.last.push(difference);
     }
-}
-
-/// Counts calls in the host's metrics.
-pub(super) fn count(metrics: &Registry, guest: &str, verdict: Verdict, calls: u64) {
-    let labels = [("guest", guest), ("verdict", &verdict.to_string())];
-    metrics.count("trueup_shadow_calls_total", &labels, calls);
 }

@@ -1,18 +1,17 @@
 //! The candidate's thread: takes calls from the queue, has the candidate make them, and counts the results.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{oneshot, watch};
+use lru::LruCache;
+use tokio::sync::{mpsc, oneshot, watch};
 use trueup_instance::Instances;
 
-use super::Shared;
 use super::candidate::{CandidateInstance, Judged};
-use super::job::Job;
 use super::kept::Kept;
-use super::setup::Setup;
 use super::status::{Difference, Verdict};
+use super::{Job, Setup, Shared};
 
 /// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
 /// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.
@@ -23,9 +22,7 @@ struct Worker {
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
     kept: Kept,
-    /// With the turn at which each was last used.
-    candidates: BTreeMap<String, (u64, CandidateInstance)>,
-    turn: u64,
+    candidates: LruCache<String, CandidateInstance>,
 }
 
 /// Works until it is stopped, or its owner is gone.
@@ -33,6 +30,7 @@ pub(super) fn run(
     versions: Setup,
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
+    jobs: mpsc::Receiver<Job>,
     stopped: oneshot::Receiver<()>,
     begun_reply: oneshot::Sender<Result<(), String>>,
 ) {
@@ -50,8 +48,7 @@ pub(super) fn run(
             shared,
             same_in_a_row,
             kept,
-            candidates: BTreeMap::new(),
-            turn: 0,
+            candidates: LruCache::new(NonZeroUsize::new(KEYS_MAX).unwrap_or(NonZeroUsize::MIN)),
         };
         Ok((runtime, worker))
     });
@@ -62,129 +59,63 @@ pub(super) fn run(
     // If the owner no longer waits, `stopped` reports it.
     let _ = begun_reply.send(reply);
     if let Some((runtime, worker)) = begun {
-        runtime.block_on(worker.work(stopped));
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                () = worker.work(jobs) => {}
+            }
+        });
     }
 }
 
 impl Worker {
-    async fn work(mut self, mut stopped: oneshot::Receiver<()>) {
-        loop {
-            tokio::select! {
-                biased;
-                _ = &mut stopped => break,
-                () = self.turn() => {}
-            }
+    async fn work(mut self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(job) = jobs.recv().await {
+            self.one(&job).await;
+            self.shared.status.lock().waiting -= 1;
         }
     }
 
-    async fn turn(&mut self) {
-        let job = {
-            let mut queue = self.shared.queue.lock();
-            let job = queue.jobs.pop_front();
-            if let Some(job) = &job {
-                queue.bytes = queue.bytes.saturating_sub(job.bytes());
-                queue.drained();
-            }
-            job
+    async fn one(&mut self, job: &Job) {
+        let before = self.candidates.pop(&job.key);
+        let folder = self.versions.active.recording(&job.key);
+        let mut candidate = match CandidateInstance::at(&folder, job.n, before, &self.versions) {
+            Ok(candidate) => candidate,
+            Err(why) => return self.skip(job, &why),
         };
-        match job {
-            Some(job) => {
-                self.one(job).await;
-                self.shared.queue.lock().status.waiting -= 1;
-            }
-            None => self.shared.queued.notified().await,
+        match candidate.call(&self.versions, job).await {
+            Judged::Same => self.same(),
+            Judged::NotSame { verdict, n, what } => self.not_same(job, &candidate, verdict, n, what),
+            Judged::Not(why) => return self.skip(job, &why),
         }
-    }
-
-    async fn one(&mut self, job: Job) {
-        let ends_instance = job.ends_instance();
-        let Job { key, begin, call, took } = job;
-        let before = self.candidates.remove(&key).map(|(_, candidate)| candidate);
-        let candidate = match begin {
-            Some(begin) => Some(CandidateInstance::after(begin, before)),
-            None => before,
-        };
-        let Some(mut candidate) = candidate else {
-            return self.give_up(&key, !call.is_empty(), "its state is not known");
-        };
-        if call.is_empty() {
-            return self.put_back(key, candidate);
-        }
-        let judged = candidate.call(&self.versions, &call, took).await;
-        let same = match judged {
-            Judged::Same => {
-                self.same();
-                true
-            }
-            Judged::NotSame { verdict, n, what } => {
-                self.not_same(&key, &candidate, verdict, n, what);
-                false
-            }
-            Judged::Not(why) => return self.give_up(&key, true, &why),
-        };
-        if ends_instance {
-            // The next active instance begins from another state.
-            return;
-        }
-        if !same || candidate.is_long() {
-            // The candidate's state differs from the active guest's, or its history grows long: continue from the
-            // active state.
-            if let Err(error) = candidate.catch_up(&self.versions).await {
-                return self.give_up(&key, false, &error);
-            }
-        }
-        self.put_back(key, candidate);
+        self.candidates.push(job.key.clone(), candidate);
     }
 
     fn same(&mut self) {
-        self.shared.queue.lock().status.same();
-        self.shared.count(Verdict::Same, 1);
+        self.shared.status.lock().same();
+        self.shared.count(Verdict::Same);
         self.same_in_a_row.send_modify(|count| *count += 1);
     }
 
-    fn not_same(&mut self, key: &str, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
+    fn not_same(&mut self, job: &Job, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
         let now = Instant::now();
-        let recording = self
-            .kept
-            .has_room(now)
-            .then(|| candidate.recording_for_candidate(&self.versions));
-        let file = recording.and_then(|recording| self.kept.keep(key, &recording.ok()?, now));
-        self.shared.queue.lock().status.not_same(Difference {
-            key: key.to_owned(),
+        let recording = self.kept.has_room(now).then(|| candidate.recording_of(job.n, &self.versions));
+        let file = recording.and_then(|recording| self.kept.keep(&job.key, &recording.ok()?, now));
+        self.shared.status.lock().not_same(Difference {
+            key: job.key.clone(),
             verdict,
             n,
             what,
             file,
         });
-        self.shared.count(verdict, 1);
+        self.shared.count(verdict);
         self.same_in_a_row.send_modify(|count| *count = 0);
     }
 
-    /// Drops the key's state. The key begins anew, with a state from the active guest.
-    fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
-        tracing::debug!(instance = key, "not compared in shadow: {why}");
-        let mut queue = self.shared.queue.lock();
-        queue.forget(key);
-        self.shared.skip(&mut queue, u64::from(skipped));
-    }
-
-    /// Keeps it for the key's next call, and drops the longest unused if there are too many.
-    fn put_back(&mut self, key: String, candidate: CandidateInstance) {
-        self.turn += 1;
-        self.candidates.insert(key, (self.turn, candidate));
-        if self.candidates.len() <= KEYS_MAX {
-            return;
-        }
-        let mut queue = self.shared.queue.lock();
-        let waiting: BTreeSet<&str> = queue.jobs.iter().map(|job| job.key.as_str()).collect();
-        // Prefers one without waiting calls: without its state, waiting calls could not be compared.
-        let longest_unused = self
-            .candidates
-            .iter()
-            .min_by_key(|(key, (turn, _))| (waiting.contains(key.as_str()), *turn));
-        if let Some(key) = longest_unused.map(|(key, _)| key.clone()) {
-            self.candidates.remove(&key);
-            queue.forget(&key);
-        }
+    /// The call is not compared. The next one of its key begins anew, with a state of the active guest.
+    fn skip(&self, job: &Job, why: &str) {
+        tracing::debug!(instance = job.key, "not compared in shadow: {why}");
+        self.shared.skip(&mut self.shared.status.lock());
     }
 }

@@ -16,7 +16,7 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instance, Instances, Program};
-use trueup_journal::{Entry, Files, Options};
+use trueup_journal::{Files, Options};
 use trueup_worlds::worlds;
 
 use super::{forgetful, misbehaving};
@@ -94,9 +94,8 @@ pub(crate) struct Active {
     pub(crate) engine: Arc<Simulated>,
 }
 
-/// The tape of one call.
+/// How one call went.
 pub(crate) struct Made {
-    pub(crate) entries: Vec<Entry>,
     pub(crate) took: Duration,
     pub(crate) answer: Option<Value>,
 }
@@ -158,13 +157,12 @@ impl Active {
     }
 }
 
-/// Calls the guest, and returns what the tape recorded, if it records.
+/// Calls the guest.
 pub(crate) async fn make(instance: &mut Instance, call: &str, args: &RawValue) -> Made {
     let begun = Instant::now();
     let answer = instance.call(call, args).await;
     Made {
         took: begun.elapsed(),
-        entries: instance.host_mut().tape.take_entries(),
         answer: answer.ok().map(|answer| serde_json::from_str(answer.get()).unwrap()),
     }
 }
