@@ -61,9 +61,9 @@ impl Refused {
 impl From<ManageError> for Refused {
     fn from(error: ManageError) -> Self {
         let status = match error {
-            ManageError::Unknown { .. } | ManageError::Nothing { .. } => StatusCode::NOT_FOUND,
+            ManageError::NotFound(_) => StatusCode::NOT_FOUND,
             ManageError::Busy(_) => StatusCode::CONFLICT,
-            ManageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            ManageError::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
         };
         Self(status, error.to_string())
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
+use anyhow::bail;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trueup_base::regular;
@@ -13,7 +14,7 @@ use super::cause::Cause;
 use super::fields::{Fields, differing, is_default};
 use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
-use super::unknown::{ExplainError, nearest, no_such, nothing, offered};
+use super::unknown::{choice, nearest, no_such, nothing, offered};
 use super::{file, recorded};
 use crate::lifecycle::quarantine::SetAside;
 use crate::status::{KeyShown, KeyState};
@@ -159,14 +160,12 @@ pub struct ReportedCall {
 ///
 /// # Errors
 /// Why there is nothing to explain, in one line.
-pub fn explain(
-    state_dir: &Path,
-    guest: Option<&str>,
-    key: &str,
-    wanted: Selection,
-) -> Result<Explanation, ExplainError> {
+pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selection) -> anyhow::Result<Explanation> {
     if !state_dir.is_dir() {
-        return Err(ExplainError::NoState(state_dir.to_owned()));
+        bail!(
+            "no state folder at {}: give it with --state-dir, or the host's configuration with --config",
+            state_dir.display()
+        );
     }
     let decided_by = match guest {
         Some(guest) => Some(guest.to_owned()),
@@ -185,7 +184,7 @@ pub fn explain(
     let last = wanted.last.max(1);
     let open = recorded::open((guest, key), &records, wanted, &mut recordings);
     if records.is_empty() && open.is_empty() {
-        return Err(nothing(state_dir, guest, key, &recordings)?);
+        return Err(nothing(state_dir, guest, key, &recordings));
     }
     let picked: Vec<usize> = match wanted.decision {
         None => (records.len().saturating_sub(last)..records.len()).collect(),
@@ -223,7 +222,7 @@ fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// The only guest that has decided about a key. `None` if no guest has such a key.
-fn guest_of(state_dir: &Path, key: &str) -> Result<Option<String>, ExplainError> {
+fn guest_of(state_dir: &Path, key: &str) -> anyhow::Result<Option<String>> {
     let mut found = Vec::new();
     for guest in guests(state_dir)? {
         let of_instance = key.strip_prefix(guest.as_str()).and_then(|rest| rest.strip_prefix('/'));
@@ -238,16 +237,13 @@ fn guest_of(state_dir: &Path, key: &str) -> Result<Option<String>, ExplainError>
         }
     }
     if found.len() > 1 {
-        return Err(ExplainError::Several {
-            key: key.to_owned(),
-            guests: found,
-        });
+        bail!("several guests have decided about `{key}`; {}", choice(&found));
     }
     Ok(found.pop())
 }
 
 /// Explains what guests without keys were called for, where no guest has such a key.
-fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> Result<Explanation, ExplainError> {
+fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> anyhow::Result<Explanation> {
     let guests = guests(state_dir)?;
     // The number of a decision says nothing without its guest.
     if wanted.decision.is_none() || guests.len() == 1 {
@@ -264,14 +260,11 @@ fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> Result<Explanation,
     let one = guests.first().filter(|_| guests.len() == 1);
     let Some(guest) = one.or_else(|| guests.iter().find(is_alike)) else {
         let known = guests.iter().filter_map(|guest| known(state_dir, guest).ok());
-        return Err(ExplainError::NoGuest {
-            key: key.to_owned(),
-            offered: offered(key, &known.flatten().collect()),
-            guests: guests.into_iter().collect(),
-        });
+        let offered = offered(key, &known.flatten().collect());
+        bail!("nothing is known of `{key}`{offered}; {}", choice(&guests));
     };
     let recordings = Recordings::new(state_dir, guest, key);
-    Err(nothing(state_dir, guest, key, &recordings)?)
+    Err(nothing(state_dir, guest, key, &recordings))
 }
 
 /// The folders that hold data about keys, by guest and key.

@@ -33,7 +33,7 @@ pub use self::file::FILE_BYTES_MAX;
 pub use self::pending::{CAUSES_MAX, TimedCause};
 pub use self::record::{Decision, FORMAT, JobResult, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
-pub use self::unknown::{ExplainError, nearest};
+pub use self::unknown::nearest;
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
 pub use self::cause::{ChangedNodes, ChangedObject};

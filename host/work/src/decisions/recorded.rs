@@ -17,7 +17,7 @@ use super::cause::Cause;
 use super::explain::{Explained, Explanation, Selection, known, reported_call, set_aside};
 use super::pending::TimedCause;
 use super::record::{Decision, FORMAT, JobResult, Record};
-use super::unknown::{ExplainError, no_such, nothing};
+use super::unknown::{no_such, nothing};
 
 /// Calls that only read: they explain no change.
 const LOOKS: [&str; 11] = [
@@ -42,7 +42,7 @@ pub(super) fn explain(
     guest: &str,
     key: &str,
     wanted: Selection,
-) -> Result<Explanation, ExplainError> {
+) -> anyhow::Result<Explanation> {
     let instances = known(state_dir, guest)?;
     let of_instance = instances.iter().any(|instance| instance == key);
     let is_instance_or_number = of_instance || wanted.decision.is_some();
@@ -58,7 +58,7 @@ fn chosen(
     (key, instances): (&str, &[String]),
     wanted: Selection,
     without_starts: bool,
-) -> Result<Explanation, ExplainError> {
+) -> anyhow::Result<Explanation> {
     let of_instance = instances.iter().any(|instance| instance == key);
     let fits = |call: &Call, entries: &[Entry]| {
         let name = call.name.as_str();
@@ -83,7 +83,7 @@ fn chosen(
     if found == 0 {
         return Err(match wanted.decision {
             Some(wanted) => no_such(key, wanted, &[]),
-            None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key))?,
+            None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key)),
         });
     }
     let kept = jobs.len();

@@ -1,8 +1,9 @@
 //! Why there is nothing to explain: what an operator asked for that no decision is about.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use anyhow::anyhow;
 
 use super::calls::Recordings;
 use super::explain::known;
@@ -14,66 +15,9 @@ const OFFERED_MAX: usize = 3;
 /// The minimum similarity of a suggested key.
 const LIKENESS_MIN: f64 = 0.5;
 
-/// Why there is no explanation.
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    /// There is no such folder.
-    #[error("no state folder at {folder}: give it with --state-dir, or the host's configuration with --config", folder = .0.display())]
-    NoState(PathBuf),
-    /// No decision about this key was ever made.
-    #[error("nothing is known of `{key}` of guest `{guest}`{offered}")]
-    Unknown {
-        /// The guest.
-        guest: String,
-        /// The key.
-        key: String,
-        /// `; did you mean ...?`, or the known keys.
-        offered: String,
-    },
-    /// No guest has decided about it.
-    #[error("nothing is known of `{key}`{offered}; {choice}", choice = choice(guests))]
-    NoGuest {
-        /// The key.
-        key: String,
-        /// `; did you mean ...?`, or how many keys are known.
-        offered: String,
-        /// The guests with any data.
-        guests: Vec<String>,
-    },
-    /// Several guests have decided about a key with that name.
-    #[error("several guests have decided about `{key}`; {choice}", choice = choice(guests))]
-    Several {
-        /// The key.
-        key: String,
-        /// The guests.
-        guests: Vec<String>,
-    },
-    /// The key is known, but no decision about it is kept.
-    #[error("no decision about `{key}` of guest `{guest}` is kept{recording}")]
-    NoDecisions {
-        /// The guest.
-        guest: String,
-        /// The key.
-        key: String,
-        /// The location of its recording, if there is one.
-        recording: String,
-    },
-    /// The decision is not kept, or no longer.
-    #[error("decision {wanted} of `{key}` is not kept; kept are {kept}")]
-    NoSuchDecision {
-        /// The key.
-        key: String,
-        /// The number.
-        wanted: u64,
-        /// The range of decisions that are kept.
-        kept: String,
-    },
-    /// The folder cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-fn choice(guests: &[String]) -> String {
+/// Which guest to name.
+pub(super) fn choice<'g>(guests: impl IntoIterator<Item = &'g String>) -> String {
+    let guests: Vec<&str> = guests.into_iter().map(String::as_str).collect();
     if guests.is_empty() {
         return "no decision of any guest is kept here".to_owned();
     }
@@ -81,23 +25,22 @@ fn choice(guests: &[String]) -> String {
 }
 
 /// Why there is nothing to explain about a key.
-pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
-    let known = known(state_dir, guest)?;
-    let (guest, key) = (guest.to_owned(), key.to_owned());
-    if known.contains(&key) {
+pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> anyhow::Error {
+    let known = match known(state_dir, guest) {
+        Ok(known) => known,
+        Err(error) => return error.into(),
+    };
+    if known.iter().any(|known| known == key) {
         let recording = recordings.folder();
         let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
-        return Ok(ExplainError::NoDecisions {
-            guest,
-            key,
-            recording: recording.unwrap_or_default(),
-        });
+        let recording = recording.unwrap_or_default();
+        return anyhow!("no decision about `{key}` of guest `{guest}` is kept{recording}");
     }
     let offered = match known.is_empty() {
         true => "; no decision of this guest is kept at all".to_owned(),
-        false => offered(&key, &known.into_iter().collect()),
+        false => offered(key, &known.into_iter().collect()),
     };
-    Ok(ExplainError::Unknown { guest, key, offered })
+    anyhow!("nothing is known of `{key}` of guest `{guest}`{offered}")
 }
 
 /// `; did you mean `default/web`?`, or how many keys are known.
@@ -127,7 +70,8 @@ pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k String>) ->
         .collect()
 }
 
-pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
+/// The decision is not kept, or no longer.
+pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> anyhow::Error {
     let mut numbers = records
         .iter()
         .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
@@ -136,11 +80,7 @@ pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainErro
         (Some(first), Some(last)) => format!("{first} to {last}"),
         _ => "none".to_owned(),
     };
-    ExplainError::NoSuchDecision {
-        key: key.to_owned(),
-        wanted,
-        kept,
-    }
+    anyhow!("decision {wanted} of `{key}` is not kept; kept are {kept}")
 }
 
 #[cfg(test)]

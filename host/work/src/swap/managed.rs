@@ -1,5 +1,6 @@
 //! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -102,7 +103,7 @@ pub struct Activated {
     pub proof: Report,
 }
 
-impl std::fmt::Display for Activated {
+impl Display for Activated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             name, version, proof, ..
@@ -131,48 +132,27 @@ pub struct Candidate {
     pub afresh: bool,
 }
 
-/// Why nothing was done.
+/// Why nothing was done, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
-    /// This host has no such guest.
-    #[error("no guest `{name}` runs here; there are: {all}", all = known.join(", "))]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// The guests that run.
-        known: Vec<String>,
-    },
+    /// This host has no such guest, or it has no version or shadow to which the command applies.
+    #[error("{0}")]
+    NotFound(String),
     /// Another change of the guest is under way.
     #[error("guest `{0}` is being changed by another command; try again when it is done")]
     Busy(String),
     /// The candidate was refused: the active version stays active.
-    #[error("guest `{guest}`: {reference} is {refused}; {active} stays active")]
-    Refused {
-        /// The guest.
-        guest: String,
-        /// The candidate's reference.
-        reference: String,
-        /// At which step, and why.
-        refused: Refused,
-        /// The active version.
-        active: String,
-    },
-    /// There is no version or shadow to which the command applies.
-    #[error("guest `{guest}`: {why}")]
-    Nothing {
-        /// The guest.
-        guest: String,
-        /// What is missing.
-        why: String,
-    },
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl ManageError {
-    pub(super) fn nothing(guest: &str, why: impl Into<String>) -> Self {
-        Self::Nothing {
-            guest: guest.to_owned(),
-            why: why.into(),
-        }
+    pub(super) fn nothing(guest: &str, why: impl Display) -> Self {
+        Self::NotFound(format!("guest `{guest}`: {why}"))
+    }
+
+    pub(super) fn refused(guest: &str, reference: impl Display, refused: &Refused, active: &str) -> Self {
+        Self::Refused(format!("guest `{guest}`: {reference} is {refused}; {active} stays active"))
     }
 }
 

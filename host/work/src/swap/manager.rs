@@ -71,9 +71,10 @@ impl Manager {
     }
 
     pub(super) fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
-        self.managed.get(name).ok_or_else(|| ManageError::Unknown {
-            name: name.to_owned(),
-            known: self.managed.keys().map(|name| (*name).to_owned()).collect(),
+        self.managed.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.managed.keys().copied().collect();
+            let known = known.join(", ");
+            ManageError::NotFound(format!("no guest `{name}` runs here; there are: {known}"))
         })
     }
 
@@ -267,12 +268,7 @@ impl Manager {
             let active = managed.revisions.lock().active().map_or_else(String::new, |active| {
                 format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
             });
-            ManageError::Refused {
-                guest: managed.name.to_owned(),
-                reference: activation.reference.clone(),
-                refused,
-                active,
-            }
+            ManageError::refused(managed.name, &activation.reference, &refused, &active)
         };
         let activated = self.try_activate(managed, fetched, &activation).await;
         if !activation.dry_run {

@@ -28,12 +28,7 @@ impl Manager {
     ) -> Result<shadow::Status, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
-        let refused = |refused: Refused| ManageError::Refused {
-            guest: name.to_owned(),
-            reference: reference.to_string(),
-            refused,
-            active: "what is active".to_owned(),
-        };
+        let refused = |refused| ManageError::refused(name, reference, &refused, "what is active");
         let fetched = self.guests.named(reference, &managed.config.verify).await;
         let mut candidate = fetched.map_err(refused)?;
         let program = &candidate.program;
