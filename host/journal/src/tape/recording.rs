@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::again::Again;
 use super::answer::{Refusal, TapeError};
-use crate::entry::{By, Ending, Entry, Event, Header};
+use crate::entry::{By, Ending, Entry, Header};
 use crate::line;
 use crate::order::{Kind, Position};
 use crate::writer::Journal;

@@ -397,7 +397,9 @@ async fn calls_of_another_version_than_the_active_one_are_not_compared() {
     let mut instance = stage.open("k").await;
     stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
     // A comparison of it would count: the recording has such a call.
-    stage.shadow.observe("k", &COUNTING_2.guest.digest, Some(1), Duration::ZERO);
+    stage
+        .shadow
+        .observe("k", &COUNTING_2.guest.digest, Some(1), Duration::ZERO);
     stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 1]);
 }

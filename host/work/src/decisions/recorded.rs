@@ -37,12 +37,7 @@ const LOOKS: [&str; 11] = [
 /// Calls that a host makes at each start for each interface and address: they are news only where nothing else is.
 const AT_EACH_START: [&str; 2] = ["datastore.add-eni", "datastore.add-ipv4-address-to-store"];
 
-pub(super) fn explain(
-    state_dir: &Path,
-    guest: &str,
-    key: &str,
-    wanted: Selection,
-) -> anyhow::Result<Explanation> {
+pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Selection) -> anyhow::Result<Explanation> {
     let instances = known(state_dir, guest)?;
     let of_instance = instances.iter().any(|instance| instance == key);
     let is_instance_or_number = of_instance || wanted.decision.is_some();

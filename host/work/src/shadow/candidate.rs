@@ -155,7 +155,10 @@ impl CandidateInstance {
             return Ok(None);
         }
         let Instances {
-            engine, program, limits, ..
+            engine,
+            program,
+            limits,
+            ..
         } = &versions.active;
         let timers = begun::waiting(begun_ms.unwrap_or_default(), history.clone());
         let segment = Segment::of("shadow", *first, header.clone(), history);

@@ -100,7 +100,10 @@ impl Worker {
 
     fn not_same(&mut self, job: &Job, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
         let now = Instant::now();
-        let recording = self.kept.has_room(now).then(|| candidate.recording_of(job.n, &self.versions));
+        let recording = self
+            .kept
+            .has_room(now)
+            .then(|| candidate.recording_of(job.n, &self.versions));
         let file = recording.and_then(|recording| self.kept.keep(&job.key, &recording.ok()?, now));
         self.shared.status.lock().not_same(Difference {
             key: job.key.clone(),

@@ -22,8 +22,21 @@ pub const RECENT_MAX: usize = 4;
 const CORRECTIONS_MIN: u32 = 2;
 
 /// The state of a key. Those that need attention come first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[derive(EnumString, IntoStaticStr, VariantArray)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KeyState {
@@ -55,8 +68,7 @@ impl KeyState {
 }
 
 /// How work on a key ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[derive(IntoStaticStr, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
@@ -262,7 +274,9 @@ impl Keys {
     }
 
     fn is_there(&self, line: &str) -> bool {
-        self.all.get(line).is_some_and(|entry| entry.shown.state != KeyState::Gone)
+        self.all
+            .get(line)
+            .is_some_and(|entry| entry.shown.state != KeyState::Gone)
     }
 
     /// Keeps a key that is gone, and forgets the oldest if there are too many.
@@ -348,14 +362,20 @@ impl Keys {
     /// Keys whose objects another writer changes, in order. One correction may follow an edit by hand. Another host with
     /// the same objects undoes each correction, so the next resync corrects them again.
     pub(super) fn contested(&self) -> impl Iterator<Item = &str> {
-        let contested = self.all.iter().filter(|(_, entry)| entry.corrections >= CORRECTIONS_MIN);
+        let contested = self
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.corrections >= CORRECTIONS_MIN);
         contested.map(|(line, _)| line.as_str())
     }
 
     /// Statistics for each guest that has or had a key.
     pub(super) fn by_guest(&self) -> BTreeMap<String, Measured> {
         let mut measured = self.measured.clone();
-        let set_aside = self.all.iter().filter(|(_, entry)| entry.shown.state == KeyState::SetAside);
+        let set_aside = self
+            .all
+            .iter()
+            .filter(|(_, entry)| entry.shown.state == KeyState::SetAside);
         for (line, _) in set_aside {
             measured.entry(parts(line).0.to_owned()).or_default().set_aside += 1;
         }

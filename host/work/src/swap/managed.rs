@@ -152,7 +152,9 @@ impl ManageError {
     }
 
     pub(super) fn refused(guest: &str, reference: impl Display, refused: &Refused, active: &str) -> Self {
-        Self::Refused(format!("guest `{guest}`: {reference} is {refused}; {active} stays active"))
+        Self::Refused(format!(
+            "guest `{guest}`: {reference} is {refused}; {active} stays active"
+        ))
     }
 }
 
