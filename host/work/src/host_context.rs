@@ -119,7 +119,6 @@ impl HostContext {
         let mut host_context = Self::new(config, &options, (registry, store), worlds)?;
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
         host_context.audit = Some(Arc::new(audit));
-        crate::telemetry::count_in(&host_context.metrics);
         host_context.writes = true;
         Ok(host_context)
     }

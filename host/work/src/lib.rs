@@ -41,4 +41,3 @@ pub mod socket;
 pub mod status;
 pub mod supervisor;
 pub mod swap;
-pub mod telemetry;

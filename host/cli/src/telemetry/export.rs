@@ -23,7 +23,6 @@ use tokio::time::Instant;
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::Registry;
 use trueup_config::Telemetry;
-use trueup_work::telemetry as counts;
 
 /// How many spans wait for export: at 1 KiB each 16 MiB, and some seconds of a busy host.
 const QUEUE_SPANS_MAX: usize = 16_384;
@@ -229,7 +228,6 @@ impl Traces {
         let spans = batch.len() as u64;
         let error = match tokio::time::timeout(within, self.exporter.export(batch)).await {
             Ok(Ok(())) => {
-                counts::exported(spans);
                 self.drop_spans(0, None);
                 return;
             }
@@ -246,7 +244,6 @@ impl Traces {
         if spans == 0 {
             return;
         }
-        counts::dropped(spans);
         self.dropped += spans;
         let is_time = self.reported.is_none_or(|at| at.elapsed() >= REPORT_PAUSE);
         if is_time {
