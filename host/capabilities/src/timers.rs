@@ -35,7 +35,8 @@ impl Timers {
     }
 
     /// The waiting timers: due time and id.
-    pub fn waiting(&self) -> Vec<(u64, u64)> {
+    #[cfg(test)]
+    fn waiting(&self) -> Vec<(u64, u64)> {
         self.due.iter().copied().collect()
     }
 

@@ -56,7 +56,7 @@ fn compare(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, found
         (Some(Value::Object(recorded)), Some(Value::Object(replayed))) => {
             let names: BTreeSet<&String> = recorded.keys().chain(replayed.keys()).collect();
             for name in names {
-                compare(&field(path, name), recorded.get(name), replayed.get(name), found);
+                compare(&path_below(path, name), recorded.get(name), replayed.get(name), found);
             }
         }
         (Some(Value::Array(recorded)), Some(Value::Array(replayed))) => {
@@ -79,8 +79,8 @@ fn compare(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, found
     }
 }
 
-/// `path.name`, or `path["name"]` if the name would be misread otherwise.
-fn field(path: &str, name: &str) -> String {
+/// `path.name`, or `path["a.b/c"]` if the name would be misread otherwise.
+pub fn path_below(path: &str, name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
     match (plain, path.is_empty()) {
         (true, true) => name.to_owned(),

@@ -33,7 +33,7 @@ mod writer;
 
 pub use accepted::{Accepted, Rule};
 pub use difference::{
-    DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, render_differences,
+    DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, path_below, render_differences,
 };
 pub use divergence::{Asked, Divergence, Outcome, Reads, Tally};
 pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header};

@@ -294,18 +294,11 @@ impl Journal {
     /// Continues in the newest segment that [`Journal::open`] found, if [`Journal::can_continue`].
     pub fn continue_segment(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
-        let can_continue = self.can_continue();
-        match self.found.take_if(|_| can_continue) {
-            Some(found) => {
-                self.growing = Some(found);
-                Ok(())
-            }
-            None if self.growing.is_some() => Err(JournalError::Misplaced("a segment was already begun")),
-            None if self.found.is_some() => Err(JournalError::Misplaced(
-                "the newest segment ends inside a call, with a failed one, or before the last entry: begin another",
-            )),
-            None => Err(JournalError::Misplaced("there is no segment to continue: begin one")),
+        if !self.can_continue() {
+            return Err(JournalError::Misplaced("there is no segment that can be continued: begin one"));
         }
+        self.growing = self.found.take();
+        Ok(())
     }
 
     /// Records, at the end of the newest segment, that the entries after number `last_valid` are invalid, because the

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::reading::VALUE_CHARS_MAX;
+use trueup_journal::path_below;
 
 /// How many changed fields are kept, the first by path. The object itself has the rest.
 pub const FIELDS_MAX: usize = 20;
@@ -111,7 +112,7 @@ fn compare(
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for name in names.into_iter().filter(|name| !passes_over(name)) {
-                compare(&below(path, name), old.get(name), new.get(name), passes_over, found);
+                compare(&path_below(path, name), old.get(name), new.get(name), passes_over, found);
             }
         }
         (Some(Value::Array(old)), Some(Value::Array(new))) => match (by_name(old), by_name(new)) {
@@ -145,16 +146,6 @@ fn compare(
             old: old.map(kept),
             new: new.map(kept),
         }),
-    }
-}
-
-/// `path.name`, or `path["a.b/c"]` if the name would be ambiguous.
-fn below(path: &str, name: &str) -> String {
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
-    match (plain, path.is_empty()) {
-        (true, true) => name.to_owned(),
-        (true, false) => format!("{path}.{name}"),
-        (false, _) => format!("{path}[{}]", Value::from(name)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::histogram::Histogram;
-use super::keys::{KeyState, line_of};
+use super::keys::{KeyState, Keys, line_of};
 use super::shown::{
     HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, SourceShown, Status, Times, Total,
 };
@@ -65,20 +65,23 @@ impl HostStatus {
 
     /// Keys after `after`, in order of `GUEST/KEY`, in one state or in any, at most `max`.
     pub fn keys(&self, state: Option<KeyState>, after: &str, max: usize) -> KeysShown {
-        let now_ms = self.now_ms();
-        cut(
-            self.inner.lock().keys.list(state, after, max.saturating_add(1), now_ms),
-            max,
-        )
+        self.page(max, |keys, max, now_ms| keys.list(state, after, max, now_ms))
     }
 
     /// The same for keys with an error, in any state.
     pub fn keys_in_trouble(&self, after: &str, max: usize) -> KeysShown {
+        self.page(max, |keys, max, now_ms| keys.in_trouble(after, max, now_ms))
+    }
+
+    /// At most `max` of the keys that `list` gives.
+    fn page(&self, max: usize, list: impl FnOnce(&Keys, usize, u64) -> Vec<KeyShown>) -> KeysShown {
         let now_ms = self.now_ms();
-        cut(
-            self.inner.lock().keys.in_trouble(after, max.saturating_add(1), now_ms),
-            max,
-        )
+        let mut keys = list(&self.inner.lock().keys, max.saturating_add(1), now_ms);
+        let has_more = keys.len() > max;
+        keys.truncate(max);
+        let next = keys.last().filter(|_| has_more);
+        let next = next.map(|last| line_of(&last.guest, &last.key));
+        KeysShown { keys, next }
     }
 
     /// One key of a guest. `None` if it is unknown.
@@ -112,12 +115,4 @@ fn total<'a>(measured: impl Iterator<Item = &'a Measured>) -> Total {
     }
     total.decisions = total.took.count;
     total
-}
-
-fn cut(mut keys: Vec<KeyShown>, max: usize) -> KeysShown {
-    let has_more = keys.len() > max;
-    keys.truncate(max);
-    let next = keys.last().filter(|_| has_more);
-    let next = next.map(|last| line_of(&last.guest, &last.key));
-    KeysShown { keys, next }
 }

@@ -1,10 +1,8 @@
 //! Which loops are alive. Each loop beats as it runs; a loop that has not beaten for a long time is stuck.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::HostStatus;
@@ -22,29 +20,32 @@ pub struct Late {
     pub silent: Duration,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Loops(Mutex<BTreeMap<&'static str, Instant>>);
-
-impl Loops {
-    pub(super) fn begin(&self, name: &'static str) {
-        self.0.lock().insert(name, Instant::now());
+impl HostStatus {
+    /// Starts watching a loop. It must beat at least every few seconds until the returned value is dropped.
+    pub fn begin_loop(self: &Arc<Self>, name: &'static str) -> Beating {
+        let host_status = Arc::clone(self);
+        let beating = Beating { host_status, name };
+        beating.beat();
+        beating
     }
 
-    fn end(&self, name: &'static str) {
-        self.0.lock().remove(name);
+    /// The loops that have not beaten for too long, by name.
+    pub fn late(&self) -> Vec<Late> {
+        self.late_at(Instant::now())
     }
 
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        self.0.lock().keys().copied().collect()
-    }
-
-    pub(super) fn late(&self, now: Instant) -> Vec<Late> {
-        let all = self.0.lock();
-        let silent = all.iter().map(|(name, beat)| Late {
+    fn late_at(&self, now: Instant) -> Vec<Late> {
+        let loops = self.loops.lock();
+        let silent = loops.iter().map(|(name, beat)| Late {
             name,
             silent: now.saturating_duration_since(*beat),
         });
         silent.filter(|late| late.silent > BEAT_MAX).collect()
+    }
+
+    /// The loops that are being watched, by name.
+    pub fn beating(&self) -> Vec<&'static str> {
+        self.loops.lock().keys().copied().collect()
     }
 }
 
@@ -56,37 +57,34 @@ pub struct Beating {
 }
 
 impl Beating {
-    pub(super) fn new(host_status: Arc<HostStatus>, name: &'static str) -> Self {
-        Self { host_status, name }
-    }
-
     /// Records that the loop is alive.
     pub fn beat(&self) {
-        self.host_status.loops.begin(self.name);
+        self.host_status.loops.lock().insert(self.name, Instant::now());
     }
 }
 
 impl Drop for Beating {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.host_status.loops.end(self.name);
+            self.host_status.loops.lock().remove(self.name);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Facts;
     use super::*;
 
     #[test]
     fn a_loop_is_late_once_it_was_silent_for_too_long_and_not_after_its_end() {
-        let loops = Loops::default();
-        loops.begin("services");
+        let host_status = HostStatus::new(Facts::default());
+        let beating = host_status.begin_loop("services");
         let now = Instant::now();
-        assert_eq!(loops.late(now + BEAT_MAX / 2), []);
-        let late = loops.late(now + BEAT_MAX * 2);
+        assert_eq!(host_status.late_at(now + BEAT_MAX / 2), []);
+        let late = host_status.late_at(now + BEAT_MAX * 2);
         assert_eq!(late.iter().map(|late| late.name).collect::<Vec<_>>(), ["services"]);
-        loops.end("services");
-        assert_eq!(loops.late(now + BEAT_MAX * 2), []);
+        drop(beating);
+        assert_eq!(host_status.late_at(now + BEAT_MAX * 2), []);
     }
 }

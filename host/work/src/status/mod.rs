@@ -18,7 +18,7 @@ mod shown;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,7 +39,6 @@ pub use self::shown::{
 };
 
 use self::keys::{Keys, line_of};
-use self::loops::Loops;
 use self::negs::Negs;
 use self::pods::Pods;
 
@@ -80,7 +79,8 @@ pub struct SourceRead<'a> {
 pub struct HostStatus {
     clock: Arc<dyn Clock>,
     facts: Facts,
-    loops: Loops,
+    /// When each loop beat last, by name.
+    loops: Mutex<BTreeMap<&'static str, Instant>>,
     inner: Mutex<Inner>,
 }
 
@@ -122,7 +122,7 @@ impl HostStatus {
         Arc::new(Self {
             facts,
             clock,
-            loops: Loops::default(),
+            loops: Mutex::default(),
             inner: Mutex::new(inner),
         })
     }
@@ -212,22 +212,6 @@ impl HostStatus {
     /// Sets more information about the source, as an object that is shown unchanged.
     pub fn set_source(&self, more: Value) {
         self.inner.lock().source.more = more;
-    }
-
-    /// Starts watching a loop. It must beat at least every few seconds until the returned value is dropped.
-    pub fn begin_loop(self: &Arc<Self>, name: &'static str) -> Beating {
-        self.loops.begin(name);
-        Beating::new(Arc::clone(self), name)
-    }
-
-    /// The loops that have not beaten for too long, by name.
-    pub fn late(&self) -> Vec<Late> {
-        self.loops.late(Instant::now())
-    }
-
-    /// The loops that are being watched, by name.
-    pub fn beating(&self) -> Vec<&'static str> {
-        self.loops.names()
     }
 
     /// Records a look at the source.
