@@ -18,8 +18,8 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Opened, Options, ReadError, Segment, Tape,
-    TapeError, segment_files, segment_numbers, segment_path,
+    Files, GivenAgain, Header, Interrupted, Journal, JournalError, Opened, Options, ReadError, Segment, Tape, TapeError,
+    first_asks, segment_files, segment_numbers, segment_path,
 };
 
 use crate::dispatch::{Answer, InvokeError};
@@ -196,7 +196,8 @@ impl Instances {
         let can_go_on = !moved
             && !self.program.has_timers()
             && journal.can_continue()
-            && newest.as_ref().is_some_and(|segment| !asked_at_start(segment));
+            // They will ask again, and only the beginning of a segment has a place for that.
+            && newest.as_ref().is_some_and(|segment| first_asks(&segment.entries).is_empty());
         let interrupted = if finishes {
             Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?
         } else {
@@ -548,12 +549,6 @@ fn number_after(segment: &Path) -> u64 {
     let first = segment.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
     let bytes = std::fs::read(segment).unwrap_or_default();
     first.unwrap_or_default() + bytes.iter().filter(|byte| **byte == b'\n').count() as u64
-}
-
-/// Whether `init` or `restore` asked something: they will ask again, and only the beginning of a segment has a place
-/// for that.
-fn asked_at_start(segment: &Segment) -> bool {
-    matches!(segment.entries.first().map(|entry| &entry.event), Some(Event::Ask(_)))
 }
 
 fn same(old: &Header, new: &Header) -> bool {

@@ -12,7 +12,7 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::timers::Timers;
 use trueup_capabilities::{Backends, Host, questions};
 use trueup_engine::{CallError, Engine};
-use trueup_journal::{Accepted, Divergence, Event, Outcome, ReadError, Segment, Tally, Tape};
+use trueup_journal::{Accepted, Divergence, Outcome, ReadError, Segment, Tally, Tape};
 
 use crate::dispatch::InvokeError;
 use crate::instance::{Instance, REPLAY_GUARD, Start, StartError};
@@ -202,9 +202,10 @@ pub async fn begin(
     let settings: Value = serde_json::from_str(header.settings.get()).map_err(|error| damaged("settings", error))?;
     let limits: Limits = serde_json::from_str(header.limits.get()).map_err(|error| damaged("limits", error))?;
     let identity = program.identity("replay");
+    let begun_ms = segment.entries.iter().find_map(|entry| Some(entry.call()?.at_ms));
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {
-        clock: Arc::new(VirtualClock::new(first_call_at_ms(&segment))),
+        clock: Arc::new(VirtualClock::new(begun_ms.unwrap_or_default())),
         log: options.log.unwrap_or_else(|| Arc::new(NoLog)),
         pace: options.pace,
         ..Backends::default()
@@ -239,14 +240,6 @@ pub async fn begin(
 
 /// The first id of timers that are not in the recording: no recording has so many.
 const TIMERS_OF_ITS_OWN: u64 = 1 << 32;
-
-fn first_call_at_ms(segment: &Segment) -> u64 {
-    let at_ms = segment.entries.iter().find_map(|entry| match &entry.event {
-        Event::Call(call) => Some(call.at_ms),
-        _ => None,
-    });
-    at_ms.unwrap_or_default()
-}
 
 /// Makes the remaining calls of the recording. `None`: all are made, and the instance is usable. Otherwise the outcome,
 /// and the instance is gone.

@@ -140,7 +140,29 @@ impl Ending {
     }
 }
 
+/// The calls among the entries of a segment, each with its questions, and with its ending if it has one.
+pub fn calls(entries: &[Entry]) -> impl DoubleEndedIterator<Item = &[Entry]> {
+    let is_within = |_: &Entry, next: &Entry| !matches!(next.event, Event::Call(_) | Event::RolledBack(_));
+    let parts = entries.chunk_by(is_within);
+    parts.filter(|part| part.first().is_some_and(|entry| entry.call().is_some()))
+}
+
+/// The questions at the beginning of these entries: of all of a segment, those of `init` and `restore`.
+pub fn first_asks(entries: &[Entry]) -> &[Entry] {
+    let is_ask = |entry: &&Entry| matches!(entry.event, Event::Ask(_));
+    let count = entries.iter().take_while(is_ask).count();
+    entries.get(..count).unwrap_or_default()
+}
+
 impl Entry {
+    /// The call that it begins. `None` if it is another event.
+    pub fn call(&self) -> Option<&Call> {
+        match &self.event {
+            Event::Call(call) => Some(call),
+            _ => None,
+        }
+    }
+
     /// Parses one line, without its newline. Unknown, missing and repeated keys are errors.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::divergence::Asked;
-use crate::entry::{Ask, Call, Event};
+use crate::entry::{Ask, Entry, Event, calls};
 use crate::folder::failed;
 use crate::reader::{ReadError, Segment};
 use crate::tape::AskedAnew;
@@ -161,15 +161,9 @@ impl Segment {
         if !self.ends_inside_call() {
             return None;
         }
-        let begun = self
-            .entries
-            .iter()
-            .rposition(|entry| matches!(entry.event, Event::Call(_)))?;
-        let mut entries = self.entries.get(begun..)?.iter();
-        let Some(Event::Call(Call { at_ms, name, args, .. })) = entries.next().map(|entry| entry.event.clone()) else {
-            return None;
-        };
-        let answers = entries.filter_map(|entry| match &entry.event {
+        let entries = calls(&self.entries).next_back()?;
+        let call = entries.first()?.call()?;
+        let answers = entries.iter().filter_map(|entry| match &entry.event {
             Event::Ask(Ask {
                 name,
                 args,
@@ -182,18 +176,16 @@ impl Segment {
             _ => None,
         });
         Some(Interrupted {
-            at_ms,
-            call: name,
-            args,
+            at_ms: call.at_ms,
+            call: call.name.clone(),
+            args: call.args.clone(),
             answers: answers.collect(),
         })
     }
 
     /// When the last call of this segment began, in milliseconds; `None` if it has no call.
     pub fn last_call_at_ms(&self) -> Option<u64> {
-        self.entries.iter().rev().find_map(|entry| match &entry.event {
-            Event::Call(call) => Some(call.at_ms),
-            _ => None,
-        })
+        let last = self.entries.iter().rev().find_map(Entry::call);
+        last.map(|call| call.at_ms)
     }
 }

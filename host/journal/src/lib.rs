@@ -36,7 +36,7 @@ pub use difference::{
     DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, path_below, render_differences,
 };
 pub use divergence::{Asked, Divergence, Outcome, Reads, Tally};
-pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header};
+pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header, calls, first_asks};
 pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use interrupted::{Answered, GivenAgain, Interrupted};

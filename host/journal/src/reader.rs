@@ -235,7 +235,7 @@ impl Segment {
 /// Keeps the entries up to number `last_valid`, except calls that had not ended by then.
 fn keep_up_to(kept: &mut Vec<Entry>, last_valid: u64) {
     kept.retain(|entry| entry.n <= last_valid);
-    let last_call = kept.iter().rposition(|entry| matches!(entry.event, Event::Call(_)));
+    let last_call = kept.iter().rposition(|entry| entry.call().is_some());
     let has_ended = matches!(kept.last().map(|entry| &entry.event), Some(Event::Ending(_)));
     if let (Some(at), false) = (last_call, has_ended) {
         kept.truncate(at);

@@ -7,7 +7,7 @@ use super::answer::TapeError;
 use super::compare::{Compared, compare_endings};
 use crate::accepted::Accepted;
 use crate::divergence::{Outcome, Reads, Tally};
-use crate::entry::{Call, Ending, Entry, Event};
+use crate::entry::{Call, Ending, Entry, Event, first_asks};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -79,10 +79,7 @@ impl Progress {
 
     /// The unused questions of the current call.
     pub(super) fn asks_left(&self) -> &[Entry] {
-        let left = self.entries.get(self.at..).unwrap_or_default();
-        let is_ask = |entry: &&Entry| matches!(entry.event, Event::Ask(_));
-        let count = left.iter().take_while(is_ask).count();
-        left.get(..count).unwrap_or_default()
+        first_asks(self.entries.get(self.at..).unwrap_or_default())
     }
 
     /// The number of the next entry, or of the one after the last.
@@ -130,14 +127,8 @@ impl Progress {
 
     /// Begins the recorded call that the next entry holds, and returns it with its number. `None` if it holds none.
     pub(super) fn begin_call(&mut self) -> Option<(u64, Call)> {
-        let Entry {
-            n,
-            event: Event::Call(call),
-        } = self.entry()?
-        else {
-            return None;
-        };
-        let (n, call) = (*n, call.clone());
+        let entry = self.entry()?;
+        let (n, call) = (entry.n, entry.call()?.clone());
         self.at += 1;
         self.phase = Phase::InCall {
             name: call.name.clone(),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use trueup_capabilities::questions::Readers;
 use trueup_capabilities::reading::{Write, cut, parsed};
-use trueup_journal::{Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
+use trueup_journal::{Call, Ending, Entry, Event, Segment, calls, segment_numbers, segment_path};
 
 use super::fields::{Fields, differing};
 use super::negs;
@@ -124,13 +124,13 @@ impl Recordings {
             let Some(segment) = self.segment(&folder, *first) else {
                 continue;
             };
-            let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
+            if n >= segment.next_n() {
                 continue;
-            };
-            let entries = call_entries(segment, place);
-            let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
-                return Err(format!("entry {n} of its recording is no call"));
-            };
+            }
+            let is_it = |call: &&[Entry]| call.first().is_some_and(|entry| entry.n == n);
+            let entries = calls(&segment.entries).find(is_it).map(<[Entry]>::to_vec);
+            let entries = entries.ok_or_else(|| format!("entry {n} of its recording is no call"))?;
+            let Some(call) = entries.first().and_then(Entry::call) else { continue };
             if call.at_ms > began_ms.saturating_add(LATER_MS) {
                 // An operator moved the recording away: its numbers began again.
                 continue;
@@ -177,11 +177,9 @@ impl Recordings {
             let Some(segment) = self.segment(folder, *first) else {
                 continue;
             };
-            for entry in segment.entries.iter().rev().filter(|entry| entry.n < n) {
-                let Event::Call(before) = &entry.event else { continue };
-                if before.name != call.name {
-                    continue;
-                }
+            let before = segment.entries.iter().rev().filter(|entry| entry.n < n);
+            let before = before.filter_map(|entry| Some((entry.n, entry.call()?)));
+            for (against, before) in before.filter(|(_, before)| before.name == call.name) {
                 let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else {
                     continue;
                 };
@@ -189,7 +187,7 @@ impl Recordings {
                 if was.get("service_uid").cloned() == uid && recorded::subject(&was) == subject {
                     let fields = negs::target_difference(&call.name, &was, &now);
                     return Some(DesiredChange {
-                        against: entry.n,
+                        against,
                         fields: fields.unwrap_or_else(|| differing(&was, &now, &|_| false)),
                     });
                 }
@@ -206,11 +204,10 @@ impl Recordings {
                 let Some(segment) = self.segment(&folder, first) else {
                     continue;
                 };
-                for (place, entry) in segment.entries.iter().enumerate().rev() {
-                    let Event::Call(call) = &entry.event else { continue };
-                    let entries = call_entries(segment, place);
-                    if fits(call, &entries) {
-                        found.push((entry.n, call.clone()));
+                for entries in calls(&segment.entries).rev() {
+                    let Some((n, call)) = begun(entries) else { continue };
+                    if fits(call, entries) {
+                        found.push((n, call.clone()));
                     }
                     if found.len() >= most {
                         return found;
@@ -235,18 +232,9 @@ impl Recordings {
                     continue;
                 };
                 // A call within a segment has an ending, or is its last.
-                let calls = segment.entries.iter().enumerate().rev();
-                let mut calls = calls.filter_map(|(place, entry)| match &entry.event {
-                    Event::Call(call) => Some((place, entry.n, call)),
-                    _ => None,
-                });
-                let last = calls.next().filter(|(_, at, _)| *at > n);
-                let ends = |entry: &Entry| matches!(entry.event, Event::Ending(_));
-                let is_open = |place| !call_entries(segment, place).iter().any(ends);
-                open.extend(
-                    last.filter(|(place, ..)| is_open(*place))
-                        .map(|(_, at, call)| (at, call.clone())),
-                );
+                let is_open = |call: &&[Entry]| !call.iter().any(|entry| matches!(entry.event, Event::Ending(_)));
+                let last = calls(&segment.entries).next_back().filter(is_open).and_then(begun);
+                open.extend(last.filter(|(at, _)| *at > n).map(|(at, call)| (at, call.clone())));
             }
             if !open.is_empty() {
                 break;
@@ -277,19 +265,10 @@ fn what_should_be(args: Value) -> Value {
     one.cloned().unwrap_or(args)
 }
 
-/// The entries of the call at this place, including its ending.
-fn call_entries(segment: &Segment, place: usize) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    for entry in segment.entries.iter().skip(place) {
-        if !entries.is_empty() && !matches!(entry.event, Event::Ask(_) | Event::Ending(_)) {
-            break;
-        }
-        entries.push(entry.clone());
-        if matches!(entry.event, Event::Ending(_)) {
-            break;
-        }
-    }
-    entries
+/// The number and the content of the call that these entries begin with.
+fn begun(entries: &[Entry]) -> Option<(u64, &Call)> {
+    let entry = entries.first()?;
+    Some((entry.n, entry.call()?))
 }
 
 fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut readers: Readers) -> CallReport {

@@ -21,7 +21,7 @@ use serde_json::value::to_raw_value;
 use trueup_engine::Engine;
 use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
 use trueup_instance::{Program, StartError, with_causes};
-use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
+use trueup_journal::{Accepted, Outcome, ReadError, Segment, first_asks};
 
 pub use self::rules::{RULES_BYTES_MAX, read_accepted};
 pub use self::verdict::{FirstDifference, Verdict};
@@ -207,7 +207,8 @@ impl Proof {
             cpu: Cpu::AsRecorded,
             ..Options::default()
         };
-        let calls: Vec<u64> = calls_of(&segment);
+        let calls = segment.entries.iter().filter(|entry| entry.call().is_some());
+        let calls: Vec<u64> = calls.map(|entry| entry.n).collect();
         match replay::replay(&self.engine, &self.candidate, segment, options).await {
             Ok(outcome) => self.compare(found, &calls, &outcome),
             Err(ReplayError::Damaged(error)) => self.verdict.pass_over(error.to_string()),
@@ -282,13 +283,6 @@ impl Proof {
 
 /// Keeps only what `init` and `restore` asked, to restore just the snapshot.
 fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
-    let asked = |entry: &trueup_journal::Entry| matches!(entry.event, Event::Ask(_));
-    let entries = segment.entries.into_iter().take_while(asked).collect();
+    let entries = first_asks(&segment.entries).to_vec();
     Segment::of(&segment.name, segment.first, segment.header, entries)
-}
-
-fn calls_of(segment: &Segment) -> Vec<u64> {
-    let calls = segment.entries.iter();
-    let calls = calls.filter(|entry| matches!(entry.event, Event::Call(_)));
-    calls.map(|entry| entry.n).collect()
 }

@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use trueup_instance::replay::{self, Cpu, Options, ReplayError};
 use trueup_instance::{Instance, Instances};
-use trueup_journal::{Entry, Event, Header, Outcome, Segment};
+use trueup_journal::{Entry, Header, Outcome, Segment, first_asks};
 
 use super::reading::Reading;
 use super::status::Verdict;
@@ -177,7 +177,7 @@ impl CandidateInstance {
                 let asked = begun::asked(&versions.active, &header, now_ms.unwrap_or_default(), &timers).await;
                 asked.ok_or("the active guest asks more at its beginning than can be answered here")?
             }
-            false => self.reading.start().cloned().collect(),
+            false => first_asks(entries).to_vec(),
         };
         Ok(Some(Begin { n, snapshot, start }))
     }
@@ -215,15 +215,12 @@ impl CandidateInstance {
 
 /// When a call began. `None` for another entry.
 fn at_ms(entry: &Entry) -> Option<u64> {
-    match &entry.event {
-        Event::Call(call) => Some(call.at_ms),
-        _ => None,
-    }
+    entry.call().map(|call| call.at_ms)
 }
 
 impl Judged {
     fn no_answer(call: &[Entry], time: Duration, took: Duration) -> Self {
-        let (Some(Event::Call(begun)), Some(ending)) = (call.first().map(|entry| &entry.event), call.last()) else {
+        let (Some(begun), Some(ending)) = (call.first().and_then(Entry::call), call.last()) else {
             return Self::Not("no call".to_owned());
         };
         Self::NotSame {

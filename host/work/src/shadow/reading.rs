@@ -73,12 +73,6 @@ impl Reading {
         let ending = entries.position(|entry| matches!(entry.event, Event::Ending(_)))?;
         Some(at..at + ending + 1)
     }
-
-    /// The requests of `init` and `restore`.
-    pub(super) fn start(&self) -> impl Iterator<Item = &Entry> {
-        let entries = self.entries.iter();
-        entries.take_while(|entry| matches!(entry.event, Event::Ask(_)))
-    }
 }
 
 /// The whole lines from byte `from` on, and where they end.
