@@ -10,7 +10,7 @@
 //! ```
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,7 +45,26 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// The same for a JSON object, with its checksum.
+/// The JSON files in a folder. None if there is no such folder.
+///
+/// # Errors
+/// If it can't be listed.
+pub(crate) fn json_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "json") {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// As [`replace_json`] for a JSON object, with its checksum.
 ///
 /// # Errors
 /// As [`replace_json`].

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::bail;
 use serde::Serialize;
 use serde_json::{Value, json};
-use trueup_base::regular;
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
@@ -16,6 +15,7 @@ use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
 use super::unknown::{choice, nearest, no_such, nothing, offered};
 use super::{file, recorded};
+use crate::files;
 use crate::lifecycle::quarantine::SetAside;
 use crate::status::{KeyShown, KeyState};
 
@@ -352,8 +352,8 @@ pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> Rep
 /// What is set aside for a key. If the file cannot be read, the host sets nothing aside either.
 pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
     let name = format!("{}.json", trueup_journal::path_component(key));
-    let text = regular::read(&state_dir.join("quarantine").join(guest).join(name), regular::SMALL).ok()?;
-    serde_json::from_slice(&text).ok()
+    let file = state_dir.join("quarantine").join(guest).join(name);
+    files::read_json(&file).ok()?
 }
 
 /// Every key of a guest with any data.

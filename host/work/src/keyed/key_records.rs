@@ -60,16 +60,7 @@ impl<R: KeyRecord> KeyRecords<R> {
             by_key: BTreeMap::new(),
             is_unwritten: false,
         };
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
-            Err(error) => return Err(named(folder, &error)),
-        };
-        for entry in entries {
-            let file = entry.map_err(|error| named(folder, &error))?.path();
-            if file.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
+        for file in files::json_files(folder).map_err(|error| named(folder, &error))? {
             let damaged =
                 |error: &dyn std::fmt::Display| named(&file, &format!("{error}; repair it: it says {}", R::SAYS));
             let Some(read) = files::read_sealed::<R>(&file).map_err(|error| damaged(&error))? else {

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::component::Digest;
-use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_instance::Instances;
@@ -81,26 +80,20 @@ impl Quarantine {
             audit: None,
             is_unwritten: false,
         };
-        for file in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = file.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            let read = regular::read(&path, regular::SMALL).map_err(|error| error.to_string());
-            let read =
-                read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
-            match read {
+        for path in files::json_files(&folder).unwrap_or_default() {
+            match files::read_json::<SetAside>(&path) {
+                Ok(None) => {}
                 // Releasing it would not remove a file with another name, so it would come back at each start.
-                Ok(entry) if this.file(&entry.instance) != path => tracing::warn!(
+                Ok(Some(entry)) if this.file(&entry.instance) != path => tracing::warn!(
                     "{}: is not where `{}` is set aside, must be {}: passed over",
                     path.display(),
                     entry.instance,
                     this.file(&entry.instance).display()
                 ),
-                Ok(entry) => {
+                Ok(Some(entry)) => {
                     this.entries.get_mut().insert(entry.instance.clone(), entry);
                 }
-                Err(error) => tracing::warn!("{}: {error}: what it sets aside is tried again", path.display()),
+                Err(error) => tracing::warn!("{error}: what it sets aside is tried again"),
             }
         }
         this
