@@ -30,10 +30,9 @@ pub enum Outcome {
     /// Counts as a failure with a known pause in ms (a server's `Retry-After`): exactly that, without jitter. The pause
     /// after the next [`Outcome::Failure`] does not grow because of it.
     RetryAfter(u64),
-    /// The run was stopped before it could succeed or fail. It does not count, and the key runs again at once.
-    Interrupted,
-    /// The run was stopped so that another key could run. It does not count, and the key runs again after this many ms.
-    GaveWay(u64),
+    /// The run was stopped before it could succeed or fail. It does not count, and the key runs again after this many ms:
+    /// 0, or longer if another key is to run first.
+    Interrupted(u64),
 }
 
 /// The controller refused a change because it already knows [`KEYS_MAX`] other keys.
@@ -218,8 +217,7 @@ impl<K: Ord + Clone> Controller<K> {
                 entry.pause_ms = Some(base_ms);
                 Some((backoff.with_jitter_ms(base_ms, chance), Reason::Work))
             }
-            Outcome::Interrupted => Some((0, Reason::Work)),
-            Outcome::GaveWay(pause_ms) => Some((pause_ms, Reason::Work)),
+            Outcome::Interrupted(pause_ms) => Some((pause_ms, Reason::Work)),
             Outcome::RetryAfter(pause_ms) => {
                 entry.failures = entry.failures.saturating_add(1);
                 Some((pause_ms.max(RETRY_AFTER_MS_MIN), Reason::Work))

@@ -239,7 +239,7 @@ fn an_interrupted_key_runs_again_at_once_and_keeps_its_failures() {
     let mut queue = failed_a(0);
     queue.changed(&"a", 1).unwrap();
     queue.take_ready(1);
-    assert_eq!(queue.done(&"a", Outcome::Interrupted, 5), Some(5));
+    assert_eq!(queue.done(&"a", Outcome::Interrupted(0), 5), Some(5));
     assert_eq!(queue.status(&"a").unwrap().failures, 1);
     assert_eq!(queue.take_ready(5), Some("a"));
 }

@@ -19,7 +19,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let outcome = prop_oneof![
         Just(Outcome::Success),
         Just(Outcome::Failure),
-        Just(Outcome::Interrupted),
+        Just(Outcome::Interrupted(0)),
         (0..5_000u64).prop_map(Outcome::RetryAfter)
     ];
     let step = prop_oneof![
@@ -111,7 +111,7 @@ fn check(settings: Settings, seed: u64, steps: &[Step]) -> Result<Vec<(u64, u8)>
                 }
                 let failures = match outcome {
                     Outcome::Success => 0,
-                    Outcome::Interrupted | Outcome::GaveWay(_) => before.failures,
+                    Outcome::Interrupted(_) => before.failures,
                     Outcome::Failure | Outcome::RetryAfter(_) => before.failures + 1,
                 };
                 known.insert(
@@ -174,8 +174,7 @@ fn check_pause(
         (Outcome::Success, Some(pause_ms)) => {
             prop_assert!(pause_ms * 2 >= settings.resync_ms && pause_ms <= settings.resync_ms);
         }
-        (Outcome::Interrupted, Some(pause_ms)) => prop_assert_eq!(pause_ms, 0),
-        (Outcome::GaveWay(asked_ms), Some(pause_ms)) => prop_assert_eq!(pause_ms, asked_ms),
+        (Outcome::Interrupted(asked_ms), Some(pause_ms)) => prop_assert_eq!(pause_ms, asked_ms),
         (Outcome::RetryAfter(asked_ms), Some(pause_ms)) => {
             prop_assert_eq!(pause_ms, asked_ms.max(RETRY_AFTER_MS_MIN));
         }

@@ -114,7 +114,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             Err(failure)
                 if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
             {
-                Outcome::GaveWay(GAVE_WAY_PAUSE_MS)
+                Outcome::Interrupted(GAVE_WAY_PAUSE_MS)
             }
             end => self.world.outcome(end, &done.out, is_open),
         };

@@ -57,7 +57,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             match self.world.wanted(&key) {
                 Wanted::Work(_) if self.holdings().comes_after_others(&key.to_string()) => {
                     self.controller
-                        .done(&key, Outcome::GaveWay(AFTER_OTHERS_MS), self.now_ms());
+                        .done(&key, Outcome::Interrupted(AFTER_OTHERS_MS), self.now_ms());
                 }
                 Wanted::Work(desired) => self.start_or_hold(key, desired),
                 Wanted::Refused(error) => self.refuse(key, error),
@@ -125,7 +125,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let otherwise = || match status.and_then(|status| status.last) {
             None => start,
             Some(Outcome::Success) => Cause::Resync { by_operator: false },
-            Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
+            Some(Outcome::Interrupted(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,
                 error: result.and_then(|it| it.clone().err()).unwrap_or_default(),

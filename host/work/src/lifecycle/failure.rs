@@ -87,8 +87,7 @@ pub fn outcome(end: &End) -> Outcome {
     match end {
         Ok(_) => Outcome::Success,
         Err(failure) => match (failure.blame, failure.retry_after_ms) {
-            (Blame::Cut, None) => Outcome::Interrupted,
-            (Blame::Cut, Some(ms)) => Outcome::GaveWay(ms),
+            (Blame::Cut, pause_ms) => Outcome::Interrupted(pause_ms.unwrap_or_default()),
             (_, Some(ms)) => Outcome::RetryAfter(ms),
             (_, None) => Outcome::Failure,
         },

@@ -519,7 +519,7 @@ impl Numbering {
             self.is_over = false;
             self.following.rest();
             self.begin();
-            self.done(Outcome::Interrupted);
+            self.done(Outcome::Interrupted(0));
         }
     }
 

@@ -426,7 +426,7 @@ impl Serving {
             others.push(ready);
         }
         for other in others {
-            self.done(other, Outcome::Interrupted);
+            self.done(other, Outcome::Interrupted(0));
         }
     }
 
