@@ -40,7 +40,7 @@ fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<R
 pub(super) struct CandidateInstance {
     /// The recording of the active instance.
     reading: Reading,
-    /// Where it began. `None` if that is the beginning of the segment.
+    /// The last known state. `None` if that is the beginning of the segment.
     begin: Option<Begin>,
     /// `None` if it must begin.
     instance: Option<Instance>,
@@ -82,11 +82,11 @@ impl CandidateInstance {
         };
         let first = reading.as_ref().map(|reading| reading.first);
         let reading = Reading::of(folder, n, reading, &versions.active.program.guest.digest)?;
-        let goes_on = first == Some(reading.first) && next_n == n;
+        let goes_on = first == Some(reading.first);
         Ok(Self {
             reading,
             begin: begin.filter(|_| goes_on),
-            instance: instance.filter(|_| goes_on),
+            instance: instance.filter(|_| goes_on && next_n == n),
             next_n,
         })
     }
@@ -125,7 +125,7 @@ impl CandidateInstance {
 
     /// Begins the candidate's instance from the active one's state before the call with entry `n`.
     async fn start(&mut self, versions: &Setup, n: u64) -> Result<Instance, Judged> {
-        self.begin = self.state_before(versions, n).await.map_err(Judged::Not)?;
+        self.catch_up(versions, n).await.map_err(Judged::Not)?;
         let segment = self.recording_of(n, versions).map_err(Judged::Not)?;
         let options = Options {
             compare: versions.compare,
@@ -140,46 +140,35 @@ impl CandidateInstance {
         }
     }
 
-    /// The active instance's state before the call with entry `n`, by repeating its calls. `None` if it has made no call
-    /// in this segment before.
+    /// Finds out the active instance's state before the call with entry `n`, by repeating its calls since the last known
+    /// state.
     ///
     /// # Errors
     /// One line: why they can't be repeated.
-    async fn state_before(&self, versions: &Setup, n: u64) -> Result<Option<Begin>, String> {
-        let Reading {
-            first, header, entries, ..
-        } = &self.reading;
-        let history: Vec<Entry> = entries.iter().take_while(|entry| entry.n < n).cloned().collect();
-        let begun_ms = history.iter().chain(entries).find_map(at_ms);
-        if history.iter().all(|entry| at_ms(entry).is_none()) {
-            return Ok(None);
-        }
-        let Instances {
-            engine,
-            program,
-            limits,
-            ..
-        } = &versions.active;
-        let timers = begun::waiting(begun_ms.unwrap_or_default(), history.clone());
-        let segment = Segment::of("shadow", *first, header.clone(), history);
-        let segment = segment.map_err(|error| error.to_string())?.without_failed_calls();
-        let cpu_max = Duration::from_millis(limits.cpu_ms);
-        let snapshot = replay::state_after(engine, program, segment, cpu_max, None).await;
+    async fn catch_up(&mut self, versions: &Setup, n: u64) -> Result<(), String> {
+        let (first, header, entries) = self.since_known_state(n);
+        let Some(begun_ms) = entries.iter().find_map(at_ms) else {
+            return Ok(());
+        };
+        let active = &versions.active;
+        let timers = begun::waiting(begun_ms, entries.clone());
+        let segment = Segment::of("shadow", first, header.clone(), entries).map_err(|error| error.to_string())?;
+        let cpu_max = Duration::from_millis(active.limits.cpu_ms);
+        let snapshot = replay::state_after(&active.engine, &active.program, segment, cpu_max, None).await;
         let snapshot = snapshot.map_err(|error| error.to_string())?;
-        let start = match program.has_timers() {
+        let start = match active.program.has_timers() {
             // It schedules them anew when it begins.
             true => {
-                let now_ms = entries.iter().filter(|entry| entry.n >= n).find_map(at_ms);
-                let header = Header {
-                    snapshot: Some(snapshot.clone()),
-                    ..header.clone()
-                };
-                let asked = begun::asked(&versions.active, &header, now_ms.unwrap_or_default(), &timers).await;
+                let snapshot = Some(snapshot.clone());
+                let now_ms = self.reading.entries.iter().find(|entry| entry.n == n).and_then(at_ms);
+                let header = Header { snapshot, ..header };
+                let asked = begun::asked(active, &header, now_ms.unwrap_or(begun_ms), &timers).await;
                 asked.ok_or("the active guest asks more at its beginning than can be answered here")?
             }
-            false => first_asks(entries).to_vec(),
+            false => first_asks(&self.reading.entries).to_vec(),
         };
-        Ok(Some(Begin { n, snapshot, start }))
+        self.begin = Some(Begin { n, snapshot, start });
+        Ok(())
     }
 
     /// Everything from the last known state on, with the call of entry `n` as the last. With it, a replay by the candidate
@@ -189,13 +178,24 @@ impl CandidateInstance {
     /// One line: why there is no such recording.
     pub(super) fn recording_of(&self, n: u64, versions: &Setup) -> Result<Segment, String> {
         let Setup { active, candidate, .. } = versions;
-        let mut header = self.reading.header.clone();
+        let call = self.reading.call(n).unwrap_or_default().len() as u64;
+        let (first, mut header, entries) = self.since_known_state(n + call);
         let json = |error: serde_json::Error| error.to_string();
         header.limits = to_raw_value(&candidate.limits).map_err(json)?;
         if active.settings != candidate.settings {
             let with_own = with_own(&candidate.settings, &active.settings, &header.settings);
             header.settings = with_own.map_or_else(|| to_raw_value(&candidate.settings).map_err(json), Ok)?;
         }
+        if candidate.afresh {
+            header.snapshot = None;
+        }
+        Segment::of("shadow", first, header, entries).map_err(|error| error.to_string())
+    }
+
+    /// The active instance's recording from the last known state on, before entry `end`: the number of its header, the
+    /// header, and the entries.
+    fn since_known_state(&self, end: u64) -> (u64, Header, Vec<Entry>) {
+        let mut header = self.reading.header.clone();
         let (mut first, mut from, mut start) = (self.reading.first, 0, [].as_slice());
         if let Some(begin) = &self.begin {
             // The calls keep the journal's numbers. The requests of the beginning get those before.
@@ -203,13 +203,8 @@ impl CandidateInstance {
             (from, start) = (begin.n, &begin.start);
             header.snapshot = Some(begin.snapshot.clone());
         }
-        if candidate.afresh {
-            header.snapshot = None;
-        }
-        let end = self.reading.call(n).unwrap_or_default().end;
-        let calls = self.reading.entries.iter().take(end).filter(|entry| entry.n >= from);
-        let entries = start.iter().chain(calls).cloned().collect();
-        Segment::of("shadow", first, header, entries).map_err(|error| error.to_string())
+        let calls = self.reading.entries.iter().filter(|entry| (from..end).contains(&entry.n));
+        (first, header, start.iter().chain(calls).cloned().collect())
     }
 }
 
