@@ -18,8 +18,8 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Files, GivenAgain, Header, Interrupted, Journal, JournalError, Opened, Options, ReadError, Segment, Tape, TapeError,
-    first_asks, segment_files, segment_numbers, segment_path,
+    Files, GivenAgain, Header, Interrupted, Journal, JournalError, Opened, Options, ReadError, Segment, Tape,
+    TapeError, first_asks, segment_files, segment_numbers, segment_path,
 };
 
 use crate::dispatch::{Answer, InvokeError};

@@ -295,7 +295,9 @@ impl Journal {
     pub fn continue_segment(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         if !self.can_continue() {
-            return Err(JournalError::Misplaced("there is no segment that can be continued: begin one"));
+            return Err(JournalError::Misplaced(
+                "there is no segment that can be continued: begin one",
+            ));
         }
         self.growing = self.found.take();
         Ok(())

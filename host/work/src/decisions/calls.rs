@@ -130,7 +130,9 @@ impl Recordings {
             let is_it = |call: &&[Entry]| call.first().is_some_and(|entry| entry.n == n);
             let entries = calls(&segment.entries).find(is_it).map(<[Entry]>::to_vec);
             let entries = entries.ok_or_else(|| format!("entry {n} of its recording is no call"))?;
-            let Some(call) = entries.first().and_then(Entry::call) else { continue };
+            let Some(call) = entries.first().and_then(Entry::call) else {
+                continue;
+            };
             if call.at_ms > began_ms.saturating_add(LATER_MS) {
                 // An operator moved the recording away: its numbers began again.
                 continue;

@@ -112,7 +112,13 @@ fn compare(
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for name in names.into_iter().filter(|name| !passes_over(name)) {
-                compare(&path_below(path, name), old.get(name), new.get(name), passes_over, found);
+                compare(
+                    &path_below(path, name),
+                    old.get(name),
+                    new.get(name),
+                    passes_over,
+                    found,
+                );
             }
         }
         (Some(Value::Array(old)), Some(Value::Array(new))) => match (by_name(old), by_name(new)) {

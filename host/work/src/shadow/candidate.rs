@@ -203,7 +203,11 @@ impl CandidateInstance {
             (from, start) = (begin.n, &begin.start);
             header.snapshot = Some(begin.snapshot.clone());
         }
-        let calls = self.reading.entries.iter().filter(|entry| (from..end).contains(&entry.n));
+        let calls = self
+            .reading
+            .entries
+            .iter()
+            .filter(|entry| (from..end).contains(&entry.n));
         (first, header, start.iter().chain(calls).cloned().collect())
     }
 }
