@@ -7,35 +7,29 @@
 //! entry: result of r.f  field: result.Ok.**                      that field, and everything below
 //! ```
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::difference::{Difference, Differing};
 
 /// Rules; without any, no difference is accepted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Accepted {
-    rules: Vec<Rule>,
-}
+pub struct Accepted(pub Vec<Rule>);
 
 /// One field of one entry that may differ.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// `interface.function` of a question, or [`result_of`] a call.
+    /// `interface.function` of a question (`api.create`), or [`result_of`] a call (`result of reconciliation.reconcile`).
     entry: String,
-    field: Vec<Step>,
+    /// Its path, which begins with `args` or `result`.
+    field: String,
+    /// The required value in the recording; an integer also matches a number of elements. `None`: any, or none.
     from: Option<Value>,
+    /// The same for the replay.
     to: Option<Value>,
+    /// Why the difference is accepted, in its author's words.
     why: String,
-}
-
-/// One step on the path from the whole value to a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Name(String),
-    Index(usize),
-    AnyIndex,
-    /// Here, or anywhere below.
-    Below,
 }
 
 const RESULT_OF: &str = "result of ";
@@ -46,76 +40,55 @@ pub(crate) fn result_of(call: &str) -> String {
 }
 
 impl Accepted {
-    /// A set of these rules.
-    pub fn new(rules: Vec<Rule>) -> Self {
-        Self { rules }
-    }
-
-    /// Whether there is no rule.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
     /// The differences of this entry that no rule accepts.
-    pub(crate) fn left(&self, entry: &str, differences: Vec<Difference>) -> Vec<Difference> {
-        let rules: Vec<&Rule> = self.rules.iter().filter(|rule| rule.entry == entry).collect();
-        if rules.is_empty() {
-            return differences;
-        }
-        let accepted = |difference: &Difference| {
-            // A test keeps the renderer and the parser of paths consistent; no rule covers an unreadable path.
-            let place = steps(&difference.path).unwrap_or_default();
-            rules.iter().any(|rule| rule.accepts(&place, difference))
-        };
+    pub(crate) fn left(&self, entry: &str, mut differences: Vec<Difference>) -> Vec<Difference> {
+        let rules = || self.0.iter().filter(|rule| rule.entry == entry);
+        differences.retain(|difference| !rules().any(|rule| rule.accepts(difference)));
         differences
-            .into_iter()
-            .filter(|difference| !accepted(difference))
-            .collect()
     }
 }
 
 impl Rule {
-    /// A rule for the question `entry` (`api.create`) or the result of a call (`result of reconciliation.reconcile`),
-    /// and a field of it that begins with `args` or `result`. `from` and `to` are the required values in the recording
-    /// and in the replay; an integer also matches a number of elements. Without them any value matches, including none.
+    /// Checks what any text may break: the entry, the field and the reason.
     ///
     /// # Errors
     /// One line without the location: the given text, and what it must be.
-    pub fn new(entry: &str, field: &str, from: Option<Value>, to: Option<Value>, why: &str) -> Result<Self, String> {
+    pub fn check(&self) -> Result<(), String> {
+        let Self { entry, field, .. } = self;
         let root = root_of(entry)?;
-        let wrong = |reason: &str| format!("`field` was `{field}`: {reason}");
-        let steps = steps(field).map_err(|reason| wrong(&reason))?;
-        if steps.first() != Some(&Step::Name(root.to_owned())) {
-            return Err(wrong(&format!("a field of `{entry}` begins with `{root}`")));
+        let wrong = |reason: &str| Err(format!("`field` was `{field}`: {reason}"));
+        let path = format!(".{field}");
+        if step(&path).is_none_or(|(first, _)| first != format!(".{root}")) {
+            return wrong(&format!("a field of `{entry}` begins with `{root}`"));
         }
-        if steps.iter().rev().skip(1).any(|step| *step == Step::Below) {
-            return Err(wrong("`**` must be at the end"));
+        let mut rest = path.as_str();
+        while let Some((step, after)) = step(rest) {
+            if step == BELOW && !after.is_empty() {
+                return wrong("`**` must be at the end");
+            }
+            rest = after;
         }
-        if why.trim().is_empty() {
+        if !rest.is_empty() {
+            return wrong(&format!(
+                "what is `{rest}`? a name follows a dot; a number, `*`, or another name in quotes is in brackets"
+            ));
+        }
+        if self.why.trim().is_empty() {
             return Err("`why` must say why this difference is accepted".to_owned());
         }
-        Ok(Self {
-            entry: entry.to_owned(),
-            field: steps,
-            from,
-            to,
-            why: why.to_owned(),
-        })
+        Ok(())
     }
 
-    /// Why the difference is accepted, in its author's words.
-    pub fn why(&self) -> &str {
-        &self.why
-    }
-
-    fn accepts(&self, place: &[Step], difference: &Difference) -> bool {
+    fn accepts(&self, difference: &Difference) -> bool {
         let fits = |wanted: &Option<Value>, there: &Option<Differing>| match (wanted, there) {
             (None, _) => true,
             (Some(wanted), Some(Differing::Value(value))) => wanted == value,
             (Some(wanted), Some(Differing::Elements(count))) => wanted.as_u64() == Some(*count as u64),
             (Some(_), None) => false,
         };
-        leads_to(&self.field, place) && fits(&self.from, &difference.recorded) && fits(&self.to, &difference.replayed)
+        leads_to(&format!(".{}", self.field), &format!(".{}", difference.path))
+            && fits(&self.from, &difference.recorded)
+            && fits(&self.to, &difference.replayed)
     }
 }
 
@@ -135,85 +108,44 @@ fn root_of(entry: &str) -> Result<&'static str, String> {
     }
 }
 
-/// Whether a rule's field is this place.
-fn leads_to(field: &[Step], place: &[Step]) -> bool {
-    match (field, place) {
-        ([Step::Below], _) | ([], []) => true,
-        ([step, field @ ..], [there, place @ ..]) => {
-            let same = match (step, there) {
-                (Step::AnyIndex, Step::Index(_)) => true,
-                (step, there) => step == there,
-            };
-            same && leads_to(field, place)
+/// The step that means: here, or anywhere below.
+const BELOW: &str = ".**";
+
+/// Whether a rule's field is this path.
+fn leads_to(field: &str, path: &str) -> bool {
+    match (step(field), step(path)) {
+        (Some((BELOW, _)), _) | (None, None) => true,
+        (Some((step, field)), Some((there, path))) => {
+            let any_index = step == "[*]" && there.starts_with('[') && !there.starts_with("[\"");
+            (any_index || step == there) && leads_to(field, path)
         }
         _ => false,
     }
 }
 
-/// Parses a path: names separated by dots, `["any name"]`, `[0]`, `[*]` and `**`.
-fn steps(path: &str) -> Result<Vec<Step>, String> {
-    let mut steps = Vec::new();
-    let mut rest = path;
-    while !rest.is_empty() {
-        let (step, after) = match rest.strip_prefix('[') {
-            Some(inside) => bracketed(inside)?,
-            None => named(rest, steps.is_empty())?,
-        };
-        steps.push(step);
-        rest = after;
-    }
-    if steps.is_empty() {
-        return Err("must name a field".to_owned());
-    }
-    Ok(steps)
-}
-
-/// The step after `[`, and the rest after the closing bracket.
-fn bracketed(inside: &str) -> Result<(Step, &str), String> {
-    let unclosed = || "`[` without its `]`".to_owned();
-    if inside.starts_with('"') {
-        let mut names = serde_json::Deserializer::from_str(inside).into_iter::<String>();
-        let Some(Ok(name)) = names.next() else {
-            return Err("a name in quotes must be a JSON string".to_owned());
-        };
-        let after = inside.get(names.byte_offset()..).unwrap_or_default();
-        let after = after.strip_prefix(']').ok_or_else(unclosed)?;
-        return Ok((Step::Name(name), after));
-    }
-    let (index, after) = inside.split_once(']').ok_or_else(unclosed)?;
-    if index == "*" {
-        return Ok((Step::AnyIndex, after));
-    }
-    let number = index.parse().ok().filter(|number: &usize| number.to_string() == index);
-    let number = number
-        .ok_or_else(|| format!("`[{index}]` must be a number, `[*]`, or a name in quotes such as `[\"a b\"]`"))?;
-    Ok((Step::Index(number), after))
-}
-
-/// The name after a dot, or at the beginning, and the rest after it.
-fn named(rest: &str, first: bool) -> Result<(Step, &str), String> {
-    let rest = match (rest.strip_prefix('.'), first) {
-        (Some(after), false) => after,
-        (None, true) => rest,
-        _ => {
-            return Err(format!(
-                "what is `{rest}`? a name follows a dot, an index is in brackets"
-            ));
-        }
-    };
-    let end = rest.find(['.', '[']).unwrap_or(rest.len());
-    let (name, after) = rest.split_at(end);
-    if name == "**" {
-        return Ok((Step::Below, after));
-    }
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
-    if plain {
-        Ok((Step::Name(name.to_owned()), after))
+/// The first step of a path, which is `.name`, [`BELOW`], `[0]`, `[*]` or `["any name"]`, and the rest. `None` if the
+/// path is empty or begins otherwise.
+fn step(path: &str) -> Option<(&str, &str)> {
+    let after = |text: &'_ str, fits: fn(char) -> bool| text.find(|c| !fits(c)).unwrap_or(text.len());
+    let length = if path.starts_with(BELOW) {
+        BELOW.len()
+    } else if let Some(name) = path.strip_prefix('.') {
+        1 + Some(after(name, |c| c.is_alphanumeric() || matches!(c, '_' | '-'))).filter(|length| *length > 0)?
     } else {
-        Err(format!(
-            "`{name}` is no name; one with other characters is in quotes, as `[\"a b\"]`"
-        ))
-    }
+        let inside = path.strip_prefix('[')?;
+        let length = match inside.chars().next()? {
+            '"' => {
+                let mut names = serde_json::Deserializer::from_str(inside).into_iter::<String>();
+                names.next()?.ok()?;
+                names.byte_offset()
+            }
+            '*' => 1,
+            _ => Some(after(inside, |c| c.is_ascii_digit())).filter(|length| *length > 0)?,
+        };
+        inside.get(length..)?.strip_prefix(']')?;
+        length + 2
+    };
+    path.split_at_checked(length)
 }
 
 #[cfg(test)]
@@ -223,12 +155,17 @@ mod tests {
     use super::*;
     use crate::difference::differences_under;
 
+    fn rule(entry: &str, field: &str) -> Rule {
+        serde_json::from_value(json!({"entry": entry, "field": field, "why": "a test"})).unwrap()
+    }
+
     /// The remaining differences between two values under one rule, as paths.
     #[track_caller]
     fn left(field: &str, recorded: &Value, replayed: &Value) -> Vec<String> {
-        let rule = Rule::new("api.create", field, None, None, "a test").unwrap();
+        let rule = rule("api.create", field);
+        rule.check().unwrap();
         let all = differences_under("args", recorded, replayed);
-        let left = Accepted::new(vec![rule]).left("api.create", all);
+        let left = Accepted(vec![rule]).left("api.create", all);
         left.into_iter().map(|difference| difference.path).collect()
     }
 
@@ -290,9 +227,11 @@ mod tests {
             differences_under("result", &json!({ "x": recorded }), &json!({ "x": replayed })).remove(0)
         };
         let rule = |from: Option<Value>, to: Option<Value>| {
-            Accepted::new(vec![
-                Rule::new("result of r.f", "result.x", from, to, "a test").unwrap(),
-            ])
+            Accepted(vec![Rule {
+                from,
+                to,
+                ..self::rule("result of r.f", "result.x")
+            }])
         };
         let accepts = |accepted: Accepted, difference| {
             let other_kind = accepted.left("r.f", vec![Difference::clone(&difference)]);
@@ -313,7 +252,6 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused_in_one_line() {
-        let refused = |entry: &str, field: &str, why: &str| Rule::new(entry, field, None, None, why).unwrap_err();
         for (entry, field, expected) in [
             (
                 "create",
@@ -330,7 +268,11 @@ mod tests {
                 "args.x",
                 "`field` was `args.x`: a field of `result of r.f` begins with `result`",
             ),
-            ("api.create", "", "`field` was ``: must name a field"),
+            (
+                "api.create",
+                "",
+                "`field` was ``: a field of `api.create` begins with `args`",
+            ),
             (
                 "api.create",
                 "args.**.x",
@@ -339,33 +281,37 @@ mod tests {
             (
                 "api.create",
                 "args.specs[*",
-                "`field` was `args.specs[*`: `[` without its `]`",
+                "`field` was `args.specs[*`: what is `[*`? a name follows a dot; a number, `*`, or another name in quotes is in brackets",
             ),
             (
                 "api.create",
-                "args.specs[01]",
-                "`field` was `args.specs[01]`: `[01]` must be a number, `[*]`, or a name in quotes such as `[\"a b\"]`",
+                "args.specs[x]",
+                "`field` was `args.specs[x]`: what is `[x]`? a name follows a dot; a number, `*`, or another name in quotes is in brackets",
             ),
             (
                 "api.create",
                 "args.specs[0]x",
-                "`field` was `args.specs[0]x`: what is `x`? a name follows a dot, an index is in brackets",
+                "`field` was `args.specs[0]x`: what is `x`? a name follows a dot; a number, `*`, or another name in quotes is in brackets",
             ),
             (
                 "api.create",
                 "args..x",
-                "`field` was `args..x`: `` is no name; one with other characters is in quotes, as `[\"a b\"]`",
+                "`field` was `args..x`: what is `..x`? a name follows a dot; a number, `*`, or another name in quotes is in brackets",
             ),
             (
                 "api.create",
                 "args[\"x]",
-                "`field` was `args[\"x]`: a name in quotes must be a JSON string",
+                "`field` was `args[\"x]`: what is `[\"x]`? a name follows a dot; a number, `*`, or another name in quotes is in brackets",
             ),
         ] {
-            assert_eq!(refused(entry, field, "a test"), expected);
+            assert_eq!(rule(entry, field).check().unwrap_err(), expected);
         }
+        let unexplained = Rule {
+            why: " ".to_owned(),
+            ..rule("api.create", "args.x")
+        };
         assert_eq!(
-            refused("api.create", "args.x", " "),
+            unexplained.check().unwrap_err(),
             "`why` must say why this difference is accepted"
         );
     }

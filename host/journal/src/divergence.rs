@@ -164,22 +164,12 @@ impl Outcome {
         self.tally().is_some()
     }
 
-    fn tally(&self) -> Option<&Tally> {
+    /// What was compared, if nothing differs.
+    pub fn tally(&self) -> Option<&Tally> {
         match self {
             Self::Identical(tally) | Self::IdenticalAsFarAsRecorded { tally, .. } => Some(tally),
             _ => None,
         }
-    }
-
-    /// The number of compared, equal calls, and of their questions and results with accepted differences. `None` if the
-    /// guest diverged.
-    pub fn compared(&self) -> Option<(u64, u64)> {
-        self.tally().map(|tally| (tally.calls, tally.accepted))
-    }
-
-    /// The differing reads, if decisions were compared and all were the same.
-    pub fn differing_reads(&self) -> Option<&Reads> {
-        self.tally()?.reads.as_ref()
     }
 
     /// The entry at which the guest diverged.
@@ -231,7 +221,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     /// One line, followed by details indented by two; no trailing line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reads = self.differing_reads();
+        let reads = self.tally().and_then(|tally| tally.reads.as_ref());
         let reads = reads.map_or_else(String::new, |reads| format!("; {reads}"));
         match self {
             Self::Identical(tally) => write!(f, "identical: {tally}{reads}"),

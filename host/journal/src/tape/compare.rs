@@ -12,19 +12,14 @@ use crate::difference::{Difference, differences_under};
 use crate::divergence::{Divergence, Outcome};
 use crate::entry::{Ask, Ending};
 
-/// How the arguments of a question, or the endings of a call, compare.
-#[derive(Debug, PartialEq)]
-pub(super) enum Compared {
-    Same,
-    /// They differ as rules allow.
-    Accepted,
-    Differ(Divergence),
-}
+/// How the arguments of a question, or the endings of a call, compare. `Ok`: they are the same (0), or they differ as
+/// rules allow (1).
+pub(super) type Compared = Result<u64, Divergence>;
 
 /// Compare bytes first, since the same guest gives the same text; then values.
 pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Compared {
     if ask.args.get().as_bytes() == replayed {
-        return Compared::Same;
+        return Ok(0);
     }
     let whole = |args| OnePart { args, element: None };
     let recorded = whole(value_of(ask.args.get().as_bytes()));
@@ -51,13 +46,11 @@ fn judged(
     divergence: impl FnOnce(Vec<Difference>) -> Divergence,
 ) -> Compared {
     if differences.is_empty() {
-        return Compared::Same;
+        return Ok(0);
     }
-    let left = accepted.left(entry, differences);
-    if left.is_empty() {
-        Compared::Accepted
-    } else {
-        Compared::Differ(divergence(left))
+    match accepted.left(entry, differences) {
+        left if left.is_empty() => Ok(1),
+        left => Err(divergence(left)),
     }
 }
 
@@ -83,13 +76,11 @@ pub(super) fn compare_endings(
     accepted: &Accepted,
 ) -> Compared {
     match (recorded, replayed) {
-        (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => Compared::Same,
-        (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => {
-            Compared::Same
-        }
+        (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => Ok(0),
+        (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => Ok(0),
         (Ending::Result(recorded), Ending::Result(replayed)) => {
             if recorded.get() == replayed.get() {
-                return Compared::Same;
+                return Ok(0);
             }
             let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
             let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
@@ -100,7 +91,7 @@ pub(super) fn compare_endings(
                 }
             })
         }
-        (recorded, replayed) => Compared::Differ(Divergence::Ending {
+        (recorded, replayed) => Err(Divergence::Ending {
             call: call.to_owned(),
             recorded: text_of(recorded),
             replayed: text_of(replayed),

@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::TapeError;
-use super::compare::{Compared, compare_values, given};
+use super::compare::{compare_values, given};
 use super::progress::Progress;
 use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
@@ -132,9 +132,9 @@ impl Decisions {
             return diverged(n, Divergence::Question { recorded, asked });
         }
         match compare_values(name, &recorded.asked, part, &self.progress.accepted) {
-            Compared::Differ(divergence) => diverged(n, divergence),
-            compared => {
-                self.progress.accepted_count += u64::from(compared == Compared::Accepted);
+            Err(divergence) => diverged(n, divergence),
+            Ok(accepted) => {
+                self.progress.accepted_count += accepted;
                 Ok((n, self.recorded.take(at).and_then(|part| part.answer.clone())))
             }
         }
@@ -169,17 +169,18 @@ impl Decisions {
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
         if let Some(compared) = self.progress.compare_ending(ending)? {
             let n = self.progress.next_n();
-            let is_accepted = compared == Compared::Accepted;
             let outcome = match compared {
                 // Its ending explains why it omitted the rest.
-                Compared::Differ(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
-                Compared::Differ(divergence) => self.unmade().or(Some(Outcome::Diverged { n, divergence })),
-                Compared::Same | Compared::Accepted => self.unmade(),
+                Err(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
+                Err(divergence) => self.unmade().or(Some(Outcome::Diverged { n, divergence })),
+                Ok(accepted) => {
+                    self.progress.accepted_count += accepted;
+                    self.unmade()
+                }
             };
             if let Some(outcome) = outcome {
                 return Err(self.progress.diverge(outcome));
             }
-            self.progress.accepted_count += u64::from(is_accepted);
             self.progress.reads.add(self.recorded.differing_reads());
         }
         self.progress.end_call();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answer::TapeError;
-use super::compare::{Compared, compare_args, given};
+use super::compare::{compare_args, given};
 use super::progress::Progress;
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
@@ -26,10 +26,10 @@ pub(super) struct Replay {
 
 /// The content of the recording at a question's place.
 enum Found<R> {
-    /// `accepted`: the question differs from the recorded one as rules allow.
+    /// `accepted`: 1 if the question differs from the recorded one as rules allow.
     Answer {
         answer: R,
-        accepted: bool,
+        accepted: u64,
     },
     /// The call was cut short, after this many more entries.
     Ended {
@@ -56,7 +56,7 @@ impl Replay {
         serde_json::to_writer(&mut self.args, args).map_err(TapeError::unwritable(name))?;
         match self.look_up(name) {
             Found::Answer { answer, accepted } => {
-                self.progress.accepted_count += u64::from(accepted);
+                self.progress.accepted_count += accepted;
                 self.progress.at += 1;
                 Ok(answer)
             }
@@ -78,14 +78,9 @@ impl Replay {
         match &entry.event {
             Event::Ask(ask) if ask.name == name => {
                 match (compare_args(ask, &self.args, &self.progress.accepted), &ask.answer) {
-                    (Compared::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
-                    (args, Some(answer)) => match given(entry.n, name, answer) {
-                        Ok(answer) => Found::Answer {
-                            answer,
-                            accepted: args == Compared::Accepted,
-                        },
-                        Err(outcome) => Found::Otherwise(outcome),
-                    },
+                    (Err(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
+                    (Ok(accepted), Some(answer)) => given(entry.n, name, answer)
+                        .map_or_else(Found::Otherwise, |answer| Found::Answer { answer, accepted }),
                     (_, None) => Found::Ended { after: 1 },
                 }
             }
@@ -126,19 +121,14 @@ impl Replay {
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
         if let Some(compared) = self.progress.compare_ending(ending)? {
             let n = self.progress.next_n();
-            let is_accepted = compared == Compared::Accepted;
-            let differs = match compared {
-                Compared::Differ(divergence) => Some(divergence),
-                Compared::Same | Compared::Accepted => None,
-            };
             if !self.progress.asks_left().is_empty() {
-                let outcome = self.unused(n, differs);
+                let outcome = self.unused(n, compared.err());
                 return Err(self.progress.diverge(outcome));
             }
-            if let Some(divergence) = differs {
-                return Err(self.progress.diverge(Outcome::Diverged { n, divergence }));
+            match compared {
+                Err(divergence) => return Err(self.progress.diverge(Outcome::Diverged { n, divergence })),
+                Ok(accepted) => self.progress.accepted_count += accepted,
             }
-            self.progress.accepted_count += u64::from(is_accepted);
         }
         self.progress.end_call();
         Ok(())

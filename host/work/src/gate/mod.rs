@@ -23,7 +23,7 @@ use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
 use trueup_instance::{Program, StartError, with_causes};
 use trueup_journal::{Accepted, Outcome, ReadError, Segment, first_asks};
 
-pub use self::rules::{RULES_BYTES_MAX, read_accepted};
+pub use self::rules::read_accepted;
 pub use self::verdict::{FirstDifference, Verdict};
 pub use trueup_config::{GATE_CALLS, Mode};
 
@@ -250,8 +250,9 @@ impl Proof {
         }
         let Some(at) = outcome.diverged_at() else {
             verdict.identical += calls.len() as u64;
-            verdict.accepted += outcome.compared().map_or(0, |(_, accepted)| accepted);
-            if let Some(reads) = outcome.differing_reads() {
+            let Some(tally) = outcome.tally() else { return };
+            verdict.accepted += tally.accepted;
+            if let Some(reads) = &tally.reads {
                 verdict.reads_differ += reads.count;
                 verdict.first_read.get_or_insert_with(|| reads.first.clone());
             }
