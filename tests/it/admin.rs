@@ -246,10 +246,6 @@ fn a_host_at_work_is_seen_as_it_is() {
     assert_eq!(now["pods"]["serving"], true);
     let said = status(&site, &["--output", "json"]).exits(0).json();
     assert_eq!(said["keys"], now["keys"], "the control socket says the same");
-    assert_eq!(
-        trueup(["status", "--admin", &all, "--output", "json"]).exits(0).json()["keys"],
-        now["keys"]
-    );
     golden("status", &steady(&status(&site, &["--keys"]).exits(0).stdout, &site));
 
     // Keys.
@@ -448,7 +444,7 @@ fn a_host_whose_pods_get_no_address_is_alive_and_not_ready() {
         ready.body
     );
     assert!(ready.body.ends_with("readyz check failed\n"), "{}", ready.body);
-    let text = trueup(["status", "--admin", &said]).exits(1).stdout;
+    let text = status(&site, &[]).exits(1).stdout;
     assert!(text.contains("not well: pod-addresses: "), "{text}");
     assert_eq!(
         asked(
@@ -541,17 +537,6 @@ fn where_no_host_runs_that_is_one_line() {
     assert!(
         none.stderr.starts_with("error: no host runs with the state folder of"),
         "{none}"
-    );
-    let none = trueup(["status", "--admin", "http://127.0.0.1:1"]).exits(1);
-    assert!(
-        none.stderr
-            .starts_with("error: no host answers at http://127.0.0.1:1: "),
-        "{none}"
-    );
-    let wrong = trueup(["status", "--admin", "ftp://here"]).exits(2);
-    assert_eq!(
-        wrong.stderr,
-        "error: `ftp://here` is no admin address, must be `http://HOST:PORT` or `unix:PATH`\n"
     );
     let top = trueup(["top"]).exits(2);
     assert_eq!(

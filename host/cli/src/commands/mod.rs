@@ -14,7 +14,6 @@ mod ipam;
 mod journal;
 mod neg;
 mod plan;
-mod reach;
 mod reconcile;
 mod recordings;
 mod replay;

@@ -1,4 +1,4 @@
-//! The client of the control socket, or of an admin address, which serves the same reads.
+//! The client of the control socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,18 +16,13 @@ use crate::state_lock::StateLock;
 /// The client of a running host.
 pub struct Client {
     http: reqwest::Client,
-    /// The prefix of every path.
-    base: String,
-    address: Address,
-    _reachable: Option<Reachable>,
+    /// The state folder with its control socket.
+    state_dir: PathBuf,
+    _reachable: Reachable,
 }
 
-/// The address of a host.
-struct Address {
-    shown: String,
-    /// The state folder with its control socket. `None`: it is an admin address.
-    state_dir: Option<PathBuf>,
-}
+/// The prefix of every path. A socket needs no host name; the server accepts this one as local.
+const BASE: &str = "http://localhost/v1";
 
 /// A host that accepts a connection and stays silent for this long is stuck: no read takes longer. A change may.
 const READ_MAX: Duration = Duration::from_secs(30);
@@ -38,58 +33,15 @@ impl Client {
     /// # Errors
     /// If the folder does not exist.
     pub fn new(state_dir: &Path) -> Result<Self, SetupError> {
-        let socket = super::socket(state_dir);
-        let address = Address {
-            shown: socket.display().to_string(),
-            state_dir: Some(state_dir.to_owned()),
-        };
-        Self::on_socket(address, &socket)
-    }
-
-    /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. This
-    /// sends nothing yet.
-    ///
-    /// # Errors
-    /// If the address is invalid.
-    pub fn at(address: &str) -> Result<Self, SetupError> {
-        let admin = |shown: &str| Address {
-            shown: shown.to_owned(),
-            state_dir: None,
-        };
-        if let Some(path) = address.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Self::on_socket(admin(address), Path::new(path));
-        }
-        let base = match address.split_once("://") {
-            None => format!("http://{address}"),
-            Some(("http", _)) => address.trim_end_matches('/').to_owned(),
-            Some(_) => String::new(),
-        };
-        let is_url = reqwest::Url::parse(&base).is_ok_and(|url| url.has_host());
-        if !is_url {
-            return Err(SetupError::Misused(format!(
-                "`{address}` is no admin address, must be `http://HOST:PORT` or `unix:PATH`"
-            )));
-        }
-        let address = admin(&base);
-        let http = builder().build().map_err(|error| address.unreachable(error))?;
+        let failed = |error: &dyn fmt::Display| unreachable(state_dir, error);
+        let reachable = Reachable::new(&super::socket(state_dir)).map_err(|error| failed(&error))?;
+        // Nothing is encrypted here, but the client is built with TLS and needs a crypto provider.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().unix_socket(reachable.path());
         Ok(Self {
-            http,
-            base,
-            address,
-            _reachable: None,
-        })
-    }
-
-    fn on_socket(address: Address, socket: &Path) -> Result<Self, SetupError> {
-        let reachable = Reachable::new(socket).map_err(|error| address.unreachable(error))?;
-        let http = builder().unix_socket(reachable.path()).build();
-        let http = http.map_err(|error| address.unreachable(error))?;
-        Ok(Self {
-            http,
-            // A socket needs no host name; the server accepts this one as local.
-            base: "http://localhost".to_owned(),
-            address,
-            _reachable: Some(reachable),
+            http: http.build().map_err(|error| failed(&error))?,
+            state_dir: state_dir.to_owned(),
+            _reachable: reachable,
         })
     }
 
@@ -123,7 +75,7 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, SetupError> {
-        let mut request = self.http.request(method.clone(), format!("{}/v1/{path}", self.base));
+        let mut request = self.http.request(method.clone(), format!("{BASE}/{path}"));
         if method == Method::GET {
             request = request.timeout(READ_MAX);
         }
@@ -131,7 +83,7 @@ impl Client {
             request = request.json(body);
         }
         let response = request.send().await;
-        let response = response.map_err(|error| self.address.no_answer(&error))?;
+        let response = response.map_err(|error| self.no_answer(&error))?;
         self.read(response).await
     }
 
@@ -139,7 +91,7 @@ impl Client {
         let not_understood = |why: String| {
             SetupError::Failed(format!(
                 "the host at `{}` gave an answer that is not understood: {why}",
-                self.address.shown
+                super::socket(&self.state_dir).display()
             ))
         };
         let status = response.status();
@@ -158,11 +110,10 @@ impl Client {
             Err(error) => Err(not_understood(error.to_string())),
         }
     }
-}
 
-impl Address {
     fn no_answer(&self, error: &reqwest::Error) -> SetupError {
-        let shown = &self.shown;
+        let socket = super::socket(&self.state_dir);
+        let shown = socket.display();
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {
@@ -177,38 +128,24 @@ impl Address {
                 "the host at `{shown}` can't be asked: {cause}; ask as the user that it runs as, or as root"
             ));
         }
-        self.unreachable(cause)
-    }
-
-    fn unreachable(&self, why: impl fmt::Display) -> SetupError {
-        SetupError::Failed(match &self.state_dir {
-            Some(state_dir) => {
-                let shown = state_dir.display();
-                match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
-                    Some(pid) => format!(
-                        "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or \
-                         runs with `--once`; see its log"
-                    ),
-                    None => {
-                        format!(
-                            "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or \
-                             the folder was moved; else start one with `trueup run`"
-                        )
-                    }
-                }
-            }
-            None => {
-                let shown = &self.shown;
-                format!("no host answers at {shown}: {why}; give the address of `[admin]` in its configuration")
-            }
-        })
+        unreachable(&self.state_dir, cause)
     }
 }
 
-/// Nothing is encrypted here, but the client is built with TLS and needs a crypto provider.
-fn builder() -> reqwest::ClientBuilder {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy()
+fn unreachable(state_dir: &Path, why: impl fmt::Display) -> SetupError {
+    let shown = state_dir.display();
+    SetupError::Failed(
+        match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
+            Some(pid) => format!(
+                "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or runs with \
+                 `--once`; see its log"
+            ),
+            None => format!(
+                "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or the \
+                 folder was moved; else start one with `trueup run`"
+            ),
+        },
+    )
 }
 
 /// The system's error: the outer layers only say that they failed.

@@ -34,6 +34,11 @@ impl Host {
         }
     }
 
+    /// The client for it. Sends nothing yet.
+    pub(in crate::commands) fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(&self.state_dir()?)?)
+    }
+
     pub(in crate::commands) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(async |client| client.get(path).await)
     }
@@ -75,9 +80,7 @@ impl Host {
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, SetupError>) -> Result<T, Failure> {
-        let state_dir = self.state_dir()?;
-        let client = Client::new(&state_dir)?;
-        Ok(crate::commands::block_on(question(&client))??)
+        Ok(crate::commands::block_on(question(&self.client()?))??)
     }
 }
 

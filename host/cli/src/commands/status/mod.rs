@@ -10,7 +10,7 @@ use serde_json::Value;
 use trueup_runtime::control::Client;
 use trueup_work::status::{KeyShown, KeyState, KeysShown, Status};
 
-use super::reach::Reach;
+use super::guest::host::Host;
 use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
@@ -29,7 +29,7 @@ const LONG_MS: u64 = 60_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    reach: Reach,
+    host: Host,
     /// Shows every key, not only those in trouble.
     #[arg(long)]
     keys: bool,
@@ -47,7 +47,7 @@ struct WithKeys<'a> {
 }
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
-    let client = args.reach.client()?;
+    let client = args.host.client()?;
     args.watch.show(output, || look(&client, args.keys, output))
 }
 

@@ -20,7 +20,7 @@ use trueup_runtime::control::Client;
 use trueup_work::status::{KeysShown, Status};
 
 use self::app::{App, Data, Press};
-use super::reach::Reach;
+use super::guest::host::Host;
 use crate::colour;
 use crate::exit::{Ending, Exit, Failure, misused};
 
@@ -36,7 +36,7 @@ const NOTICED: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    reach: Reach,
+    host: Host,
 }
 
 /// An answer, or why there is none.
@@ -48,7 +48,7 @@ pub(super) fn exec(args: &Args) -> Ending {
             "`trueup top` draws on a terminal, and there is none; use `trueup status`, or `trueup status --output json`"
         )));
     }
-    let client = args.reach.client()?;
+    let client = args.host.client()?;
     let tasks = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
