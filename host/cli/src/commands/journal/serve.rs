@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow};
-use clap::ValueEnum;
 use trueup_base::local_only;
 use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
@@ -25,17 +23,6 @@ pub(crate) struct Args {
     /// asks or decides differently.
     #[arg(long, value_name = "GUEST")]
     against: Option<String>,
-    /// Whether to open the page in a browser.
-    #[arg(long, value_enum, default_value = "never")]
-    open: Open,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Open {
-    /// Only prints the address.
-    Never,
-    /// Opens it with `xdg-open`.
-    Always,
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
@@ -48,7 +35,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     }
     let against = args.against.as_deref().map(compared_with).transpose()?;
     let source = Source::new(files, against);
-    let (listen, open) = (args.listen, args.open);
+    let listen = args.listen;
     crate::commands::block_on(async move {
         let listener = tokio::net::TcpListener::bind(listen)
             .await
@@ -59,9 +46,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         match output {
             Output::Text | Output::Wide => output::line(&url)?,
             Output::Json | Output::Yaml => output::value_if_read(&serde_json::json!({ "url": url }), output),
-        }
-        if open == Open::Always {
-            show(&url);
         }
         tokio::select! {
             // A viewer holds a connection for as long as it looks; a stop does not wait for that.
@@ -79,18 +63,4 @@ fn compared_with(guest: &str) -> Result<Against, Failure> {
     let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
     let program = loader.program(&reference).map_err(misused)?;
     Ok(Against::new(loader.engine, program))
-}
-
-/// Prints the address even if no browser opens.
-fn show(url: &str) {
-    let opener = Command::new("xdg-open")
-        .arg(url)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    if let Err(error) = opener {
-        output::talk(&format!(
-            "warning: can't open a browser with `xdg-open`: {error}; open {url}"
-        ));
-    }
 }
