@@ -1,17 +1,16 @@
 //! The audit log: a tamper-evident record of refusals to guests and of management actions on them.
 //!
 //! A folder of JSON Lines files, in which a hash chains each line to the previous one. A management action continues
-//! only after its line is on the disk. Refusals go to a thread, which writes them in batches moments later. A guest
-//! with many refusals must neither make the host wait for its disk nor fill it. The log therefore writes
-//! [`LINES_PER_MINUTE_MAX`] refusals per guest and reports the rest as a count in one line. Guests cannot see the log:
-//! no journal depends on it, and a replay writes none. A chain without a key reveals lines that were edited, removed,
-//! inserted or moved. It does not protect against an attacker who rewrites the whole folder. To detect that too, copy
-//! `head` to another machine now and then.
+//! only after its line is on the disk. A refusal's line is with the operating system at once, and on the disk within a
+//! minute: a guest with many refusals must neither make the host wait for its disk nor fill it. The log therefore
+//! writes [`LINES_PER_MINUTE_MAX`] refusals per guest. Guests cannot see the log: no journal depends on it, and a replay
+//! writes none. A chain without a key reveals lines that were edited, removed, inserted or moved. It does not protect
+//! against an attacker who rewrites the whole folder. To detect that too, copy `head` to another machine now and then.
 //!
 //! ```text
 //! Guard (refusals) -- budget --\
-//! host (swaps, ...) -----------+-> queue -> thread -> <folder>/0.jsonl, <folder>/5120.jsonl, ... and head
-//!                                              verify: the whole chain <---------+
+//! host (swaps, ...) -----------+-> writer -> <folder>/0.jsonl, <folder>/5120.jsonl, ... and head
+//!                                   verify: the whole chain <--------+
 //! ```
 
 mod budget;
@@ -29,11 +28,11 @@ mod writer;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 use trueup_base::replace::Durable;
-use trueup_base::{folder, regular};
+use trueup_base::{folder, regular, text};
 
 pub use error::AuditError;
 pub use line::{Kind, Line};
@@ -42,12 +41,12 @@ pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 use trueup_base::clock::{Clock as _, SystemClock};
 
 use crate::identity::Identity;
-use budget::Budgets;
+use budget::{Admitted, Budgets};
 use error::failed;
 use found::Found;
 use line::line_of;
 use segment::sync_folder;
-use writer::{End, Shared};
+use writer::End;
 
 /// Above this length the log begins a new file. The host checks all of the newest file at each start: 16 MiB are some
 /// 30,000 lines and a tenth of a second.
@@ -60,12 +59,11 @@ pub const LINES_PER_MINUTE_MAX: u32 = 600;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// An audit log that is open for writing. The lock of the state folder ensures that only one process has it open.
-/// Dropping it first writes all queued lines.
+/// Dropping it syncs all lines.
 #[derive(Debug)]
 pub struct Audit {
-    shared: Arc<Shared>,
-    /// `None` once dropped.
-    thread: Option<JoinHandle<()>>,
+    budgets: Mutex<Budgets>,
+    end: Mutex<End>,
 }
 
 impl Audit {
@@ -88,10 +86,13 @@ impl Audit {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
         let head_file = regular::open_own(&mut options, &head_path).map_err(failed("open", &head_path))?;
-        let end = End {
+        let mut end = End {
+            folder: folder.to_owned(),
+            segment_bytes_max,
             head: found.head,
             head_file,
             segment: found.segment,
+            is_unsynced: false,
             stopped: false,
             dropped_before: 0,
         };
@@ -99,7 +100,6 @@ impl Audit {
             start_head(folder, &end).map_err(failed("write", &head_path))?;
             sync_folder(regular::folder_of(folder))?;
         }
-        let shared = Arc::new(Shared::new(folder, segment_bytes_max, budgets, end));
         if let Some(broken) = found.broken {
             tracing::error!(
                 "audit log in `{}`: `{}` {}; it is kept as it is, and the audit log goes on in another file",
@@ -118,24 +118,19 @@ impl Audit {
                     &broken.what,
                 )
             };
-            shared.write_under(&mut shared.end.lock(), line)?;
+            end.append(line, Durable::Yes)?;
         }
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || of_thread.work())
-            .map_err(failed("start a thread for", folder))?;
         Ok(Self {
-            shared,
-            thread: Some(thread),
+            budgets: Mutex::new(budgets),
+            end: Mutex::new(end),
         })
     }
 
-    /// Queues a refusal, or only counts it if the guest has too many. Does not block. `entry` is the call's entry in
-    /// the instance's journal, if it has one.
+    /// Writes down a refusal, unless the guest has too many. Does not wait for the disk, unless another line does.
+    /// `entry` is the call's entry in the instance's journal, if it has one.
     ///
     /// # Errors
-    /// If the log can't be written any more. The request is refused all the same.
+    /// If the log can't be written. The request is refused all the same.
     pub fn refused(
         &self,
         at_ms: u64,
@@ -145,10 +140,16 @@ impl Audit {
         scope: &str,
         outcome: &str,
     ) -> Result<(), AuditError> {
-        self.shared.hand_over(Line {
-            decision: to.decision(entry),
-            ..line_of(Kind::Refused, at_ms, to, call, scope, outcome)
-        })
+        let line = {
+            let mut budgets = self.budgets.lock();
+            match budgets.admit(&to.guest, Instant::now()) {
+                Admitted::Line => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
+                Admitted::Notice => line_of(Kind::Refused, at_ms, to, "*", "*", &budgets.notice()),
+                Admitted::Nothing => return Ok(()),
+            }
+        };
+        let decision = to.decision(entry);
+        self.end.lock().append(Line { decision, ..line }, Durable::No)
     }
 
     /// Writes down a management action. `action` is `swap`, `rollback`, `fall-back`, `shadow start`, `shadow stop`,
@@ -167,24 +168,22 @@ impl Audit {
         outcome: &str,
     ) -> Result<(), AuditError> {
         let line = line_of(Kind::Managed, at_ms, about, action, scope, outcome);
-        self.shared.wait_for(Some(line))
+        self.end.lock().append(line, Durable::Yes)
     }
 
-    /// Returns once all queued lines are on the disk.
+    /// Returns once all lines are on the disk.
     ///
     /// # Errors
     /// If they can't be written.
     pub fn flush(&self) -> Result<(), AuditError> {
-        self.shared.wait_for(None)
+        self.end.lock().sync()
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        self.shared.close();
-        if let Some(thread) = self.thread.take() {
-            // The thread does not panic. If it did, the panic was already reported.
-            let _ = thread.join();
+        if let Err(error) = self.flush() {
+            tracing::error!("{}", text::causes(&error));
         }
     }
 }

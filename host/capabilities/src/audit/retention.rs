@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::replace::Durable;
 
 use super::Audit;
 use super::error::{AuditError, failed};
@@ -26,18 +27,18 @@ use crate::identity::Identity;
 const CALL: &str = "audit.drop";
 
 impl Audit {
-    /// Removes the oldest files until the rest have at most `bytes_max` bytes together, and the files whose last line
-    /// was written before `from`. Always keeps the newest file. Returns the number of removed files. The time it takes
-    /// does not depend on the number of lines.
+    /// Syncs all lines, then removes the oldest files until the rest have at most `bytes_max` bytes together, and the
+    /// files whose last line was written before `from`. Always keeps the newest file. Returns the number of removed
+    /// files. The time it takes does not depend on the number of lines.
     ///
     /// # Errors
     /// If the folder can't be read, if the line that reports the removal is not on the disk (then no file was removed),
     /// or if a file can't be removed.
     pub fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
-        let shared = &self.shared;
         // No other file begins meanwhile.
-        let mut end = shared.end.lock();
-        let files = segments(&shared.folder)?;
+        let mut end = self.end.lock();
+        end.sync()?;
+        let files = segments(&end.folder)?;
         let count = surplus(&files, bytes_max, from)?;
         let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {
             return Ok(0);
@@ -49,13 +50,13 @@ impl Audit {
             let outcome = format!("removed as `[audit]` says; the hash of the last one: {hash}");
             let at_ms = SystemClock.now_ms();
             let line = line_of(Kind::Dropped, at_ms, &Identity::default(), CALL, &scope, &outcome);
-            shared.write_under(&mut end, line)?;
+            end.append(line, Durable::Yes)?;
             end.dropped_before = stays.first;
         }
         for file in files.iter().take(count) {
             fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
         }
-        sync_folder(&shared.folder)?;
+        sync_folder(&end.folder)?;
         Ok(count)
     }
 }
