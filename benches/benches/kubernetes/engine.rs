@@ -34,7 +34,7 @@ impl Engine {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let file = folder.join("engine.jsonl");
+        let file = folder.join("engine.json");
         let config = ServerConfig {
             state_file: Some(file.clone()),
             ..ServerConfig::default()

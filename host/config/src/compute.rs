@@ -96,7 +96,7 @@ impl fmt::Display for CredentialsAt {
 pub type ComputeSim = SimServer<Option<TokenAt>, ServerConfig>;
 
 impl ComputeSim {
-    /// The server's settings. It accepts `token`, or any if that is `None`. Its seed defaults to the host's.
+    /// The server's settings. It accepts `token`, or any if that is `None`.
     pub fn server(&self, token: Option<String>) -> ServerConfig {
         ServerConfig {
             token: token.map(Into::into),
@@ -208,18 +208,15 @@ fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
 
 pub(super) fn read_sim(
     mut section: Section<'_>,
-    seed: u64,
+    _seed: u64,
     _adapter: Option<&NegAdapter>,
     backend: Option<&NegBackend>,
     url: Option<&Url>,
 ) -> Option<ComputeSim> {
     /// Up to ten minutes: the backend's own timeout is shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
-    /// Up to a day: a restarting client is away for less than that.
-    const KEEP_MS: RangeInclusive<u64> = 0..=86_400_000;
     /// Up to what a simulation on one machine can answer.
     const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
-    const PERCENT: RangeInclusive<u8> = 0..=100;
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
     let listen = read_listen(&mut section, must, "backend.neg", url);
@@ -233,18 +230,8 @@ pub(super) fn read_sim(
         rate_limit_per_second: section
             .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
             .and_then(NonZeroU32::new),
-        rate_limit_status: section
-            .value("rate_limit_status", "be 429 or 403", |given| {
-                given
-                    .whole()
-                    .and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
-            })
-            .unwrap_or(default.rate_limit_status),
         retry_after: section.truth("retry_after", default.retry_after),
         endpoints_max: section.optional_whole("endpoints_max", 0..=u32::MAX),
-        fail_operations_percent: section.whole("fail_operations_percent", default.fail_operations_percent, PERCENT),
-        seed: section.whole("seed", seed, 0..=u64::MAX),
-        keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
         ipv6_long: section.truth("ipv6_long", default.ipv6_long),
         state_file: section.path("state_file"),
         is_trial: false,

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
 use trueup_capabilities::lbaas::anexia::{Settings, TokenAt};
-use trueup_sims::lbaas::{RetryAfter, ServerConfig};
+use trueup_sims::lbaas::ServerConfig;
 use trueup_sources::Kind;
 
 use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, Url, goes_alone, read_listen};
@@ -265,27 +265,14 @@ fn read_sim(
     let token = read_token(&mut section);
     let default = ServerConfig::default();
     let load_balancers = section.items("load_balancers");
-    let of_adapter = || {
-        Some(
-            adapter?
-                .load_balancers
-                .iter()
-                .map(|name| name.as_str().into())
-                .collect(),
-        )
-    };
+    let of_adapter = || Some(adapter?.load_balancers.clone());
     let server = ServerConfig {
         settle_ms: section.whole("settle_ms", default.settle_ms, PAUSE_MS),
         latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
         rate_limit_per_second: section
             .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
             .and_then(NonZeroU32::new),
-        retry_after: section
-            .value("retry_after", "be true, false or a number of seconds", |given| {
-                let seconds = given.whole().map(RetryAfter::Seconds);
-                given.truth().map(RetryAfter::WhenOver).or(seconds)
-            })
-            .unwrap_or(default.retry_after),
+        retry_after: section.truth("retry_after", default.retry_after),
         seed: section.whole("seed", seed, 0..=u64::MAX),
         state_file,
         is_trial: false,

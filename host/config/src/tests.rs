@@ -161,7 +161,6 @@ fn the_quickstart_fits_together() {
     let balancers: Vec<_> = server
         .load_balancers
         .iter()
-        .map(|balancer| &balancer.identifier)
         .collect();
     assert_eq!(
         balancers,
@@ -403,12 +402,13 @@ fn a_simulated_engine_is_checked_too() {
         &[
             "trueup.toml:12: sim.lbaas.listen: was \"0.0.0.0:9480\", must be a loopback address with a port, \
              such as `127.0.0.1:9480`",
-            "trueup.toml:13: sim.lbaas.retry_after: was \"soon\", must be true, false or a number of seconds",
+            "trueup.toml:13: sim.lbaas.retry_after: was \"soon\", must be true or false",
             "trueup.toml:14: sim.lbaas.rate_limit_per_second: was 0, must be a whole number from 1 to 1000000",
             "trueup.toml:16: sim.lbaas.faults[0]: fault: must hold exactly one of `status`, `delay_ms`, `close` and \
              `fail_next`",
             "trueup.toml:17: sim.lbaas.faults[1]: unknown field `statsu`, expected one of `method`, `path`, `times`, \
-             `status`, `message`, `delay_ms`, `close`, `fail_next`, `when`",
+             `status`, `reason`, `message`, `retry_after_s`, `body`, `delay_ms`, `close`, `fail_next`, `fail_operations`, \
+             `code`, `when`",
         ],
     );
 }

@@ -59,7 +59,7 @@ async fn get_faults<S: Service>(State(pipeline): Shared<S>) -> Response {
 /// Everything due has settled before the new fault applies.
 async fn post_fault<S: Service>(
     State(pipeline): Shared<S>,
-    body: Body<Fault<S::FaultText>>,
+    body: Body<Fault>,
 ) -> Result<StatusCode, S::Refusal> {
     let Json(fault) = body?;
     pipeline.settled()?.faults().add(fault);

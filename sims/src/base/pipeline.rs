@@ -149,7 +149,10 @@ impl<S: Service> Pipeline<S> {
         }
         let status = StatusCode::from_u16(fault.status?).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         self.wait_latency().await;
-        Some(self.service().faulty(status, fault))
+        Some(match &fault.body {
+            Some(body) => Ok((status, body.clone()).into_response()),
+            None => Err(self.service().faulty(status, fault)),
+        })
     }
 
     async fn wait_latency(&self) {
@@ -204,7 +207,7 @@ struct CountedRequest<'a, S: Service> {
 
 impl<'a, S: Service> CountedRequest<'a, S> {
     fn begin(pipeline: &'a Pipeline<S>, label: String) -> Self {
-        pipeline.traffic().begin(label, pipeline.now_ns());
+        pipeline.traffic().begin(label);
         Self { pipeline, end: None }
     }
 

@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::faults::{FaultFields, FaultText, Faults};
+use super::faults::{FaultFields, Faults};
 use super::pipeline::Pipeline;
 use super::refusal::Refuse;
 use super::server::Problem;
@@ -35,8 +35,6 @@ pub(crate) trait Service: Sized + Send + 'static {
     const BODY_BYTES_MAX: usize;
 
     type Config: Send;
-    /// How faults are written.
-    type FaultText: FaultText;
     type Counters: OwnCounters;
     /// What a path of the API names.
     type Target: Send + Sync;
@@ -73,10 +71,10 @@ pub(crate) trait Service: Sized + Send + 'static {
     /// Checks the value of the header `Authorization`.
     fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Self::Refusal>;
 
-    /// The answer that a fault demands.
-    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Result<Response, Self::Refusal>;
+    /// The error that a fault demands.
+    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Self::Refusal;
 
-    fn faults(&mut self) -> &mut Faults<Self::FaultText>;
+    fn faults(&mut self) -> &mut Faults;
 
     /// Lets everything due at `now_ms` take effect.
     fn settle(&mut self, now_ms: u64) -> Result<(), Self::Refusal>;

@@ -1,4 +1,8 @@
-//! State files: reading and writing a world as JSON, and what can be wrong with a file.
+//! State files: a world as JSON, so that no acknowledged effect is lost when the process is killed.
+//!
+//! Each request that changes something replaces the whole file: a simulated world is small. The operating system has
+//! the file before the server answers. The file is not synced to disk: a simulation outlives its process, not its
+//! machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trueup_base::regular;
+use trueup_base::replace::{Durable, replace_file};
 
 /// The only format of both servers' files.
 const FORMAT: u32 = 1;
@@ -28,50 +33,44 @@ pub(crate) struct StateFileError {
 }
 
 impl StateFileError {
-    /// The server did not write this. `line` counts from 1; `None` in a file that is not read by lines.
-    pub(crate) fn damaged(path: &Path, line: Option<usize>, reason: impl std::fmt::Display) -> Self {
-        let place = line.map_or_else(String::new, |line| format!(": line {line}"));
+    /// The server did not write this.
+    pub(crate) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self {
             path: path.to_owned(),
-            problem: format!("{place} is damaged: {reason}; repair it, or move it away to start anew"),
+            problem: format!(" is damaged: {reason}; repair it, or move it away to start anew"),
             source: None,
         }
     }
 
-    /// The server can't write the file.
-    pub(crate) fn write(path: &Path, source: impl Into<io::Error>) -> Self {
+    fn failed(path: &Path, problem: &str, source: io::Error) -> Self {
         Self {
             path: path.to_owned(),
-            problem: ": cannot be written".to_owned(),
-            source: Some(source.into()),
+            problem: problem.to_owned(),
+            source: Some(source),
         }
     }
 }
 
-/// The file's bytes; `None` if there is no file.
-pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
-    match regular::read(path, regular::LIST) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StateFileError {
-            path: path.to_owned(),
-            problem: ": cannot be read".to_owned(),
-            source: Some(error),
-        }),
-    }
-}
-
-/// The world in a text from this file.
-pub(crate) fn parse<W: DeserializeOwned>(path: &Path, line: Option<usize>, text: &[u8]) -> Result<W, StateFileError> {
-    let damaged = |reason: String| StateFileError::damaged(path, line, reason);
-    let stored: Stored<W> = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+/// The world in the file; `None` if there is no file.
+pub(crate) fn load<W: DeserializeOwned>(path: &Path) -> Result<Option<W>, StateFileError> {
+    let text = match regular::read(path, regular::LIST) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StateFileError::failed(path, ": cannot be read", error)),
+    };
+    let stored: Stored<W> = serde_json::from_slice(&text).map_err(|error| StateFileError::damaged(path, error))?;
     if stored.format != FORMAT {
-        return Err(damaged(format!("format was {}, must be {FORMAT}", stored.format)));
+        let reason = format!("format was {}, must be {FORMAT}", stored.format);
+        return Err(StateFileError::damaged(path, reason));
     }
-    Ok(stored.world)
+    Ok(Some(stored.world))
 }
 
-/// A world as text.
-pub(crate) fn text<W: Serialize>(world: W) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&Stored { format: FORMAT, world })
+/// Replaces the file.
+pub(crate) fn save<W: Serialize>(path: &Path, world: W) -> Result<(), StateFileError> {
+    let text = serde_json::to_vec(&Stored { format: FORMAT, world });
+    let saved = text
+        .map_err(io::Error::from)
+        .and_then(|text| replace_file(path, &text, Durable::No));
+    saved.map_err(|error| StateFileError::failed(path, ": cannot be written", error))
 }

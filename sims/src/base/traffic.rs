@@ -11,11 +11,12 @@ use super::rate::Rate;
 
 /// What one server counts beside what all count.
 pub(crate) trait OwnCounters: Default + Serialize + Send + 'static {
-    /// Counts the arrival of a request.
-    fn arrived(&mut self, _now_ns: u64) {}
-
     /// Sets the counters to zero. Requests in flight stay known.
     fn clear(&mut self);
+}
+
+impl OwnCounters for () {
+    fn clear(&mut self) {}
 }
 
 /// Counted since the start, or since the counters were last cleared.
@@ -59,11 +60,10 @@ impl<C: OwnCounters> Traffic<C> {
         }
     }
 
-    pub(crate) fn begin(&mut self, label: String, now_ns: u64) {
+    pub(crate) fn begin(&mut self, label: String) {
         *self.counters.requests.entry(label).or_default() += 1;
         self.in_flight += 1;
         self.counters.requests_in_flight_max = self.counters.requests_in_flight_max.max(self.in_flight);
-        self.counters.own.arrived(now_ns);
     }
 
     pub(crate) fn end(&mut self, end: End) {

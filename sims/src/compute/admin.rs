@@ -45,7 +45,7 @@ async fn get_operations(State(pipeline): Shared) -> Result<Json<Vec<Value>>, Ref
 /// Makes the API forget the finished operations.
 async fn forget_operations(State(pipeline): Shared) -> Result<Json<Value>, Refusal> {
     let mut compute = pipeline.settled()?;
-    let forgotten = compute.world.forget_before(u64::MAX);
+    let forgotten = compute.world.forget_finished();
     compute.save()?;
     compute.changed.notify_waiters();
     Ok(Json(json!({"forgotten": forgotten})))
@@ -58,7 +58,7 @@ async fn get_settings(State(pipeline): Shared) -> Json<Changes> {
 async fn patch_settings(State(pipeline): Shared, body: Body<Changes>) -> Result<Json<Changes>, Refusal> {
     let Json(changes) = body?;
     let mut compute = pipeline.settled()?;
-    compute.config = compute.config.changed(changes).map_err(Refusal::invalid)?;
+    compute.config.change(changes);
     compute.changed.notify_waiters();
     Ok(Json(Changes::from(&compute.config)))
 }

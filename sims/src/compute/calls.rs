@@ -5,11 +5,8 @@
 use std::collections::BTreeMap;
 
 use axum::http::{Method, StatusCode};
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::config::ServerConfig;
 use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
 use super::fields::without_nulls;
 use super::neg::{Neg, NegSpec};
@@ -147,19 +144,9 @@ impl Compute {
             operation_ms: self.config.operation_ms,
         };
         let fault = self.faults.for_later(call.method.as_str(), call.path);
-        let by_fault = fault.map(|fault| Failure::by_fault(fault.code, fault.message));
-        let config = &self.config;
-        let planned = |id| by_fault.or_else(|| chance(config, id));
+        let planned = fault.map(|fault| Failure::by_fault(fault.code, fault.message));
         self.world.begin(&call_name(call), start, planned).json_begun()
     }
-}
-
-/// The failure of the operation with this number, if chance chose it.
-fn chance(config: &ServerConfig, id: u64) -> Option<Failure> {
-    let mut random = ChaCha8Rng::seed_from_u64(config.seed);
-    // Each operation has its own stream: its outcome does not depend on how many were drawn before.
-    random.set_stream(id);
-    (random.next_u32() % 100 < u32::from(config.fail_operations_percent)).then(|| Failure::by_fault(None, None))
 }
 
 /// The call that a `requestId` belongs to: method and path from `projects/` on, whatever the prefix.

@@ -5,7 +5,7 @@
 //! names exists: the server refuses none as missing.
 //!
 //! ```text
-//! base -> service.rs -> calls.rs -> world.rs (neg.rs, operation.rs) -> state_file.rs
+//! base -> service.rs -> calls.rs -> world.rs (neg.rs, operation.rs)
 //!         admin.rs -----^
 //! ```
 //!
@@ -17,9 +17,9 @@
 //! - `GET /negs`: every NEG by its path, with its endpoints as they are now;
 //! - `GET /state`, `PUT /state`: the whole state, in the form of the state file's `world`;
 //! - `GET /requests`: the counters; `DELETE /requests` sets them to zero;
-//! - `GET /faults`, `POST /faults` (one [`Fault`]), `DELETE /faults` (all);
+//! - `GET /faults`, `POST /faults` (one [`crate::Fault`]), `DELETE /faults` (all);
 //! - `GET /settings`, `PATCH /settings`: `operation_ms` (of operations that begin from then on), `wait_ms`,
-//!   `latency_ms`, `endpoints_max`, `fail_operations_percent`, `ipv6_long`;
+//!   `latency_ms`, `endpoints_max`, `ipv6_long`;
 //! - `POST /behind`: what another client does, at once and without an operation:
 //!   `{"project", "zone", "neg", "delete": true, "insert": NEG, "remove": [E], "add": [E]}`.
 //!
@@ -31,12 +31,8 @@
 //! wait_ms = 120000
 //! latency_ms = 5
 //! rate_limit_per_second = 20
-//! rate_limit_status = 429          # or 403
 //! retry_after = true
 //! endpoints_max = 10000
-//! fail_operations_percent = 30
-//! seed = 1
-//! keep_operations_ms = 60000
 //! ipv6_long = true
 //! state_file = "compute.json"
 //!
@@ -44,23 +40,20 @@
 //! method = "POST"                  # default: any
 //! path = "*/attachNetworkEndpoints"
 //! times = 2                        # default: without end
-//! status = 503                     # or delay_ms = 500, close = "after", fail_operations = 3
+//! status = 503                     # or delay_ms = 500, close = "after", fail_next = 3
 //! reason = "backendError"          # of status; also message, retry_after_s, body
 //! when = "after"                   # of status and delay_ms; default: before
 //! ```
 
 mod admin;
-mod arrivals;
 mod calls;
 mod config;
 mod endpoint;
-mod fault;
 mod fields;
 mod neg;
 mod operation;
 mod refusal;
 mod service;
-mod state_file;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -70,7 +63,6 @@ mod world;
 use std::net::SocketAddr;
 
 pub use self::config::ServerConfig;
-pub use self::fault::{ComputeFaultText, Fault};
 use self::service::Compute;
 use crate::{Server, StartError};
 

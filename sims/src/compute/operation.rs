@@ -33,7 +33,7 @@ impl Failure {
         }
     }
 
-    /// A failure by a fault or by chance.
+    /// A failure by a fault.
     pub(super) fn by_fault(code: Option<String>, message: Option<String>) -> Self {
         let code = code.as_deref().unwrap_or(FAULT_CODE_DEFAULT);
         Self::new(500, code, message.as_deref().unwrap_or(FAULT_MESSAGE_DEFAULT))

@@ -13,19 +13,18 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::arrivals::Arrivals;
 use super::calls::Call;
 use super::config::ServerConfig;
-use super::fault::ComputeFaultText;
 use super::refusal::Refusal;
 use super::target::{ApiMethod, Target};
 use super::world::World;
-use super::{admin, state_file};
+use super::admin;
 use crate::base::faults::{FaultFields, Faults};
 use crate::base::pipeline::{Pipeline, now_ms};
 use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
+use crate::base::state_file;
 
 /// The target of the simulated Compute Engine's log lines.
 const LOG_TARGET: &str = "trueup::sim::compute";
@@ -34,7 +33,7 @@ const LOG_TARGET: &str = "trueup::sim::compute";
 pub(super) struct Compute {
     pub(super) config: ServerConfig,
     pub(super) world: World,
-    pub(super) faults: Faults<ComputeFaultText>,
+    pub(super) faults: Faults,
     /// Notified when operations were forgotten, or the state or the settings changed: wakes requests that wait.
     pub(super) changed: Arc<Notify>,
 }
@@ -66,19 +65,15 @@ impl Service for Compute {
     const BODY_BYTES_MAX: usize = 4 << 20;
 
     type Config = ServerConfig;
-    type FaultText = ComputeFaultText;
-    type Counters = Arrivals;
+    type Counters = ();
     type Target = Target;
     type InFlight = ();
     type State = World;
     type Refusal = Refusal;
 
     fn open(mut config: ServerConfig) -> Result<Self, Problem> {
-        config.check().map_err(Problem::Config)?;
-        let world = match &config.state_file {
-            Some(path) => state_file::load(path)?,
-            None => World::default(),
-        };
+        let stored = config.state_file.as_deref().map(state_file::load).transpose()?;
+        let world: World = stored.flatten().unwrap_or_default();
         if config.is_trial {
             config.state_file = None;
         }
@@ -119,10 +114,9 @@ impl Service for Compute {
     }
 
     fn rate_limited(&self, wait_ns: u64) -> Refusal {
-        let status = StatusCode::from_u16(self.config.rate_limit_status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
         Refusal {
             retry_after_s: self.config.retry_after.then(|| retry_after_s(wait_ns)),
-            ..Refusal::new(status, "rateLimitExceeded", "Rate Limit Exceeded")
+            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rateLimitExceeded", "Rate Limit Exceeded")
         }
     }
 
@@ -137,29 +131,25 @@ impl Service for Compute {
         }
     }
 
-    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Result<Response, Refusal> {
-        if let Some(body) = &fault.body {
-            return Ok((status, body.clone()).into_response());
-        }
+    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Refusal {
         let usual_reason = || Refusal::usual_reason(status);
         let reason = fault.reason.as_deref().unwrap_or_else(usual_reason);
         let message = fault.message.as_deref().unwrap_or_else(|| usual_message(status));
-        Err(Refusal {
+        Refusal {
             retry_after_s: fault.retry_after_s,
             ..Refusal::new(status, reason, message)
-        })
+        }
     }
 
-    fn faults(&mut self) -> &mut Faults<ComputeFaultText> {
+    fn faults(&mut self) -> &mut Faults {
         &mut self.faults
     }
 
     fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
-        let settled = self.world.settle(now_ms);
-        if let Some(keep_ms) = self.config.keep_operations_ms {
-            self.world.forget_before(now_ms.saturating_sub(keep_ms));
+        if self.world.settle(now_ms) {
+            return self.save();
         }
-        if settled { self.save() } else { Ok(()) }
+        Ok(())
     }
 
     fn state(&self) -> World {

@@ -90,13 +90,8 @@ impl World {
         self.operations.values()
     }
 
-    /// Begins an operation. `planned` is the failure of the operation with the given number, if it is to fail.
-    pub(super) fn begin(
-        &mut self,
-        call: &str,
-        start: Start<'_>,
-        planned: impl FnOnce(u64) -> Option<Failure>,
-    ) -> &Operation {
+    /// Begins an operation. `planned` is its failure, if it is to fail.
+    pub(super) fn begin(&mut self, call: &str, start: Start<'_>, planned: Option<Failure>) -> &Operation {
         let target_id = match self.neg(start.zone, start.neg) {
             Some(neg) => neg.id,
             None => self.next_id(),
@@ -119,7 +114,7 @@ impl World {
             start_ms: start.now_ms + start.operation_ms / 2,
             due_ms,
             is_done: false,
-            planned: planned(id),
+            planned,
             failure: None,
             is_forgotten: false,
         })
@@ -148,11 +143,11 @@ impl World {
         settled
     }
 
-    /// Forgets operations that finished before `ms`. Returns how many.
-    pub(super) fn forget_before(&mut self, ms: u64) -> usize {
-        let is_old = |operation: &&mut Operation| operation.is_done && operation.due_ms < ms && !operation.is_forgotten;
-        let old = self.operations.values_mut().filter(is_old);
-        old.map(|operation| operation.is_forgotten = true).count()
+    /// Forgets the finished operations. Returns how many.
+    pub(super) fn forget_finished(&mut self) -> usize {
+        let is_finished = |operation: &&mut Operation| operation.is_done && !operation.is_forgotten;
+        let finished = self.operations.values_mut().filter(is_finished);
+        finished.map(|operation| operation.is_forgotten = true).count()
     }
 
     /// A NEG, for changes without an operation.

@@ -4,7 +4,7 @@
 //! latency and most faults.
 //!
 //! ```text
-//! request -> settle what is due -> check -> effects -> state file -> world -> answer
+//! request -> settle what is due -> check -> world -> state file -> answer
 //! ```
 
 use axum::Json;
@@ -13,39 +13,48 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use super::{
-    EngineFaultText, LoadBalancer, ServerConfig, bodies,
+    ServerConfig, bodies,
     kinds::{Kind, StateId},
     lists::Listing,
     refusal::Refusal,
-    state_file::{self, StateFile},
     target::Target,
-    world::{Effect, Object, World},
+    world::{Dump, Object, World},
 };
-use crate::base::{faults::Faults, server::Problem, service::Request, state_file::StateFileError};
+use crate::base::faults::Faults;
+use crate::base::server::Problem;
+use crate::base::service::Request;
+use crate::base::state_file::{self, StateFileError};
 
 /// A simulated Engine without its network.
 pub(super) struct Engine {
     pub(super) world: World,
-    pub(super) store: Option<StateFile>,
-    pub(super) faults: Faults<EngineFaultText>,
+    pub(super) faults: Faults,
     pub(super) config: ServerConfig,
 }
 
 impl Engine {
     /// Starts with the state file's world, and adds the configured load balancers that are not in it.
-    pub(super) fn new(config: ServerConfig) -> Result<Self, Problem> {
+    pub(super) fn new(mut config: ServerConfig) -> Result<Self, Problem> {
         config.check().map_err(Problem::Config)?;
-        let path = config.state_file.as_deref();
-        let stored = path.map(|path| state_file::load(path, config.seed)).transpose()?;
-        let mut world = stored.flatten().unwrap_or_else(|| World::new(config.seed));
-        for balancer in &config.load_balancers {
-            add_balancer(&mut world, balancer).map_err(Problem::Config)?;
+        let mut world = World::new(config.seed);
+        if let Some(path) = &config.state_file
+            && let Some(dump) = state_file::load::<Dump>(path)?
+        {
+            let stored = World::from_dump(config.seed, dump);
+            world = stored.map_err(|reason| StateFileError::damaged(path, reason))?;
         }
-        let path = path.filter(|_| !config.is_trial);
-        let store = path.map(|path| StateFile::create(path, &world)).transpose()?;
+        for identifier in &config.load_balancers {
+            add_balancer(&mut world, identifier).map_err(Problem::Config)?;
+        }
+        if config.is_trial {
+            config.state_file = None;
+        }
+        if let Some(path) = &config.state_file {
+            // Finds out now whether the file can be written, rather than at the first request.
+            state_file::save(path, world.dump())?;
+        }
         Ok(Self {
             world,
-            store,
             faults: Faults::new(config.faults.clone()),
             config,
         })
@@ -77,33 +86,33 @@ impl Engine {
             }
             (&Method::POST, Target::Tag { resource, tag }) => self.tag(resource, tag, request),
             (&Method::DELETE, Target::Tag { resource, tag }) => self.untag(resource, tag),
-            (method, target) => {
+            (method, _) => {
                 let message = format!("`{method}` is no method of this path");
-                Err(Refusal {
-                    allow: target.methods(),
-                    ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
-                })
+                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message))
             }
         }
     }
 
     /// Settles the objects that are due: each is deployed, or fails if a fault says so.
     pub(super) fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
-        let faults = &mut self.faults;
-        let settled = self.world.due(now_ms).map(|object| {
+        let due: Vec<Object> = self.world.due(now_ms).cloned().collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        for object in due {
             let is_new = object.state == StateId::NewlyCreated;
             let method = if is_new { "POST" } else { "PUT" };
-            let state = match faults.for_later(method, &object.path()) {
+            let state = match self.faults.for_later(method, &object.path()) {
                 Some(_) => StateId::DeploymentError,
                 None => StateId::Deployed,
             };
-            Effect::Settled {
-                identifier: object.identifier.clone(),
+            self.world.put(Object {
                 state,
-            }
-        });
-        let settled = settled.collect();
-        self.record(settled)
+                settles_at_ms: None,
+                ..object
+            });
+        }
+        self.save()
     }
 
     fn list(&self, kind: Kind, uri: &Uri) -> Result<Response, Refusal> {
@@ -171,11 +180,8 @@ impl Engine {
     /// Stores the object, settles it if that takes no time, and shows it.
     fn put(&mut self, now_ms: u64, object: Object) -> Result<Value, Refusal> {
         let (kind, identifier) = (object.kind, object.identifier.clone());
-        let identifiers_drawn = self.world.identifiers_drawn();
-        self.record(vec![Effect::Put {
-            object,
-            identifiers_drawn,
-        }])?;
+        self.world.put(object);
+        self.save()?;
         self.settle(now_ms)?;
         let object = self.existing(kind, &identifier)?;
         Ok(bodies::object_in_full(object, &self.world))
@@ -187,9 +193,8 @@ impl Engine {
             return Err(Refusal::new(StatusCode::CONFLICT, "in use"));
         }
         let body = bodies::object_in_full(object, &self.world);
-        self.record(vec![Effect::Destroyed {
-            identifier: identifier.to_owned(),
-        }])?;
+        self.world.destroy(identifier);
+        self.save()?;
         Ok(ok(body))
     }
 
@@ -207,16 +212,8 @@ impl Engine {
         let body = bodies::resource_in_short(object, true);
         let is_lost = request.in_flight.as_ref().is_some_and(|tagging| tagging.is_lost);
         if !is_lost {
-            let tag_identifier = match self.world.tag_identifier(tag) {
-                Some(tag_identifier) => tag_identifier.to_owned(),
-                None => self.world.draw_identifier(),
-            };
-            self.record(vec![Effect::Tagged {
-                identifier: identifier.to_owned(),
-                tag: tag.to_owned(),
-                tag_identifier,
-                identifiers_drawn: self.world.identifiers_drawn(),
-            }])?;
+            self.world.tag(identifier, tag);
+            self.save()?;
         }
         Ok(ok(body))
     }
@@ -226,10 +223,8 @@ impl Engine {
         if !object.tags.contains(tag) {
             return Err(Refusal::not_found());
         }
-        self.record(vec![Effect::Untagged {
-            identifier: identifier.to_owned(),
-            tag: tag.to_owned(),
-        }])?;
+        self.world.untag(identifier, tag);
+        self.save()?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }
 
@@ -241,23 +236,15 @@ impl Engine {
         self.world.resource(identifier).ok_or_else(Refusal::not_found)
     }
 
-    /// Applies the effects, to the state file first: an effect that can't be kept is not acknowledged.
-    fn record(&mut self, effects: Vec<Effect>) -> Result<(), Refusal> {
-        if effects.is_empty() {
+    /// Writes the world to the state file: an effect that can't be kept is not acknowledged.
+    pub(super) fn save(&self) -> Result<(), Refusal> {
+        let Some(path) = &self.config.state_file else {
             return Ok(());
-        }
-        if let Some(store) = &mut self.store {
-            store.append(&effects).map_err(not_stored)?;
-        }
-        for effect in effects {
-            self.world
-                .apply(effect)
-                .map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
-        }
-        if let Some(Err(error)) = self.store.as_mut().map(|store| store.compact(&self.world)) {
-            tracing::warn!(target: super::LOG_TARGET, error = &error as &dyn std::error::Error, "not made smaller");
-        }
-        Ok(())
+        };
+        state_file::save(path, self.world.dump()).map_err(|error| {
+            tracing::error!(target: super::LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        })
     }
 }
 
@@ -265,36 +252,26 @@ fn ok(body: Value) -> Response {
     Json(body).into_response()
 }
 
-pub(super) fn not_stored(error: StateFileError) -> Refusal {
-    tracing::error!(target: super::LOG_TARGET, error = &error as &dyn std::error::Error, "an effect was not stored");
-    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-}
-
 /// Adds a configured load balancer, unless the state file holds it.
-fn add_balancer(world: &mut World, balancer: &LoadBalancer) -> Result<(), String> {
-    let identifier = &balancer.identifier;
+fn add_balancer(world: &mut World, identifier: &str) -> Result<(), String> {
     match world.resource(identifier).map(|object| object.kind) {
-        Some(Kind::LoadBalancer) => return Ok(()),
+        Some(Kind::LoadBalancer) => {}
         Some(_) => {
             return Err(format!(
                 "load_balancers: `{identifier}` is an object of another kind in the state file"
             ));
         }
-        None => {}
+        None => world.put(Object {
+            kind: Kind::LoadBalancer,
+            identifier: identifier.to_owned(),
+            // The address is one for documentation (RFC 5737).
+            fields: [("name", identifier), ("ip_address", "203.0.113.1")]
+                .map(|(name, text)| (name.to_owned(), Value::from(text)))
+                .into(),
+            tags: Default::default(),
+            state: StateId::Deployed,
+            settles_at_ms: None,
+        }),
     }
-    let fields = [("name", &balancer.name), ("ip_address", &balancer.ip_address)];
-    let fields = fields.map(|(name, text)| (name.to_owned(), Value::from(text.as_str())));
-    let object = Object {
-        kind: Kind::LoadBalancer,
-        identifier: identifier.clone(),
-        fields: fields.into(),
-        tags: Default::default(),
-        state: balancer.state,
-        settles_at_ms: None,
-    };
-    let identifiers_drawn = world.identifiers_drawn();
-    world.apply(Effect::Put {
-        object,
-        identifiers_drawn,
-    })
+    Ok(())
 }

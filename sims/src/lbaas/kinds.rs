@@ -145,7 +145,7 @@ impl Kind {
 
 /// How far an object's configuration has been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StateId {
+pub(super) enum StateId {
     /// Changed, and not yet applied.
     #[serde(rename = "0")]
     Updating,

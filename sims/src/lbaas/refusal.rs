@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::rejection::JsonRejection;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -16,8 +16,6 @@ pub(super) struct Refusal {
     pub(super) message: String,
     /// By field, what is wrong with it.
     pub(super) validation: BTreeMap<String, String>,
-    /// The methods that the path has; empty if the method is not the problem.
-    pub(super) allow: &'static str,
     pub(super) retry_after_s: Option<u64>,
 }
 
@@ -27,7 +25,6 @@ impl Refusal {
             status,
             message: message.into(),
             validation: BTreeMap::new(),
-            allow: "",
             retry_after_s: None,
         }
     }
@@ -63,11 +60,6 @@ impl IntoResponse for Refusal {
         if let (false, Some(error)) = (self.validation.is_empty(), error.as_object_mut()) {
             error.insert("validation".to_owned(), json!(self.validation));
         }
-        let mut response = answer(self.status, error, self.retry_after_s);
-        if !self.allow.is_empty() {
-            let allow = HeaderValue::from_static(self.allow);
-            response.headers_mut().insert(header::ALLOW, allow);
-        }
-        response
+        answer(self.status, error, self.retry_after_s)
     }
 }

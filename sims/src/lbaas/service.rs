@@ -8,16 +8,15 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 
 use super::config::ServerConfig;
-use super::engine::{Engine, not_stored};
+use super::engine::Engine;
 use super::refusal::Refusal;
-use super::state_file::StateFile;
 use super::taggings::Taggings;
 use super::target::Target;
 use super::world::{Dump, World};
-use super::{EngineFaultText, LOG_TARGET};
+use super::LOG_TARGET;
 use crate::base::faults::{FaultFields, Faults};
 use crate::base::pipeline::{Pipeline, now_ms};
-use crate::base::refusal::usual_message;
+use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
 
@@ -34,22 +33,12 @@ impl Drop for Tagging {
     }
 }
 
-impl Engine {
-    fn limited(&self, message: impl Into<String>, wait_ns: u64) -> Refusal {
-        Refusal {
-            retry_after_s: self.config.retry_after.seconds(wait_ns),
-            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, message)
-        }
-    }
-}
-
 impl Service for Engine {
     const NAME: &'static str = "simulated Engine";
     /// A request under `/api/` takes a few hundred bytes.
     const BODY_BYTES_MAX: usize = 1 << 20;
 
     type Config = ServerConfig;
-    type FaultText = EngineFaultText;
     type Counters = Taggings;
     type Target = Target;
     type InFlight = Option<Tagging>;
@@ -88,7 +77,10 @@ impl Service for Engine {
     }
 
     fn rate_limited(&self, wait_ns: u64) -> Refusal {
-        self.limited("too many requests", wait_ns)
+        Refusal {
+            retry_after_s: self.config.retry_after.then(|| retry_after_s(wait_ns)),
+            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests")
+        }
     }
 
     fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
@@ -98,15 +90,15 @@ impl Service for Engine {
         }
     }
 
-    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Result<Response, Refusal> {
+    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Refusal {
         let message = fault.message.as_deref().unwrap_or_else(|| usual_message(status));
-        Err(match status {
-            StatusCode::TOO_MANY_REQUESTS => self.limited(message, 0),
-            _ => Refusal::new(status, message),
-        })
+        Refusal {
+            retry_after_s: fault.retry_after_s,
+            ..Refusal::new(status, message)
+        }
     }
 
-    fn faults(&mut self) -> &mut Faults<EngineFaultText> {
+    fn faults(&mut self) -> &mut Faults {
         &mut self.faults
     }
 
@@ -119,12 +111,8 @@ impl Service for Engine {
     }
 
     fn replace(&mut self, state: Dump) -> Result<(), Refusal> {
-        let world = World::from_dump(self.world.seed(), state).map_err(Refusal::unprocessable)?;
-        if let Some(store) = &mut self.store {
-            *store = StateFile::create(store.path(), &world).map_err(not_stored)?;
-        }
-        self.world = world;
-        Ok(())
+        self.world = World::from_dump(self.config.seed, state).map_err(Refusal::unprocessable)?;
+        self.save()
     }
 
     fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Target>) -> Option<Tagging> {

@@ -55,17 +55,6 @@ impl Target {
             Self::Tag { .. } => format!("{RESOURCES}/{{id}}/tags/{{tag}}"),
         }
     }
-
-    /// The methods of the path, as in the header `Allow`.
-    pub(super) fn methods(&self) -> &'static str {
-        match self {
-            Self::Collection(Kind::LoadBalancer) | Self::Object(Kind::LoadBalancer, _) => "GET",
-            Self::Collection(_) => "GET, POST",
-            Self::Object(..) => "GET, PUT, DELETE",
-            Self::Resources | Self::Resource(_) => "GET",
-            Self::Tag { .. } => "POST, DELETE",
-        }
-    }
 }
 
 /// The decoded parts of `/a/b`; `None` if one is empty or not UTF-8.

@@ -1,7 +1,6 @@
-//! The objects of a simulated Engine, and the effects that change them.
+//! The objects of a simulated Engine, and what changes them.
 //!
-//! Pure: time is an argument, and nothing is decided here. An [`Effect`] is applied in the same way when it happens and
-//! when it is read from the state file, so that both lead to the same world.
+//! Pure: time is an argument, and nothing is decided here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,34 +50,6 @@ impl Object {
             _ => None,
         })
     }
-}
-
-/// A change of the world.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Effect {
-    /// An object was created or replaced.
-    Put {
-        object: Object,
-        identifiers_drawn: u64,
-    },
-    Tagged {
-        identifier: String,
-        tag: String,
-        tag_identifier: String,
-        identifiers_drawn: u64,
-    },
-    Untagged {
-        identifier: String,
-        tag: String,
-    },
-    Destroyed {
-        identifier: String,
-    },
-    Settled {
-        identifier: String,
-        state: StateId,
-    },
 }
 
 /// The state of a simulated Engine.
@@ -182,14 +153,6 @@ impl World {
         }
     }
 
-    pub(super) fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    pub(super) fn identifiers_drawn(&self) -> u64 {
-        self.identifiers_drawn
-    }
-
     /// 32 lower-case hexadecimal digits that no object has or had.
     pub(super) fn draw_identifier(&mut self) -> String {
         /// A ChaCha word is 32 bits, an identifier 128.
@@ -251,56 +214,36 @@ impl World {
         due.filter_map(|(_, identifier)| self.objects.get(identifier))
     }
 
-    /// Applies the effect. An error if an object that it needs does not exist.
-    pub(super) fn apply(&mut self, effect: Effect) -> Result<(), String> {
-        match effect {
-            Effect::Put {
-                object,
-                identifiers_drawn,
-            } => {
-                self.identifiers_drawn = self.identifiers_drawn.max(identifiers_drawn);
-                self.put(object);
-            }
-            Effect::Tagged {
-                identifier,
-                tag,
-                tag_identifier,
-                identifiers_drawn,
-            } => {
-                self.identifiers_drawn = self.identifiers_drawn.max(identifiers_drawn);
-                self.existing(&identifier)?.tags.insert(tag.clone());
-                self.tagged.entry(tag.clone()).or_default().insert(identifier);
-                self.tags.insert(tag, tag_identifier);
-            }
-            Effect::Untagged { identifier, tag } => {
-                self.existing(&identifier)?.tags.remove(&tag);
-                self.forget_tag(&tag, &identifier);
-            }
-            Effect::Destroyed { identifier } => {
-                let gone = self.objects.remove(&identifier).ok_or_else(|| missing(&identifier))?;
-                self.forget(gone);
-            }
-            Effect::Settled { identifier, state } => {
-                let settled = Object {
-                    state,
-                    settles_at_ms: None,
-                    ..self.existing(&identifier)?.clone()
-                };
-                self.put(settled);
-            }
+    /// Adds a tag to an object, if that exists. A tag that was never used gets an identifier.
+    pub(super) fn tag(&mut self, identifier: &str, tag: &str) {
+        if !self.tags.contains_key(tag) {
+            let tag_identifier = self.draw_identifier();
+            self.tags.insert(tag.to_owned(), tag_identifier);
         }
-        Ok(())
+        if let Some(object) = self.objects.get_mut(identifier) {
+            object.tags.insert(tag.to_owned());
+            let tagged = self.tagged.entry(tag.to_owned()).or_default();
+            tagged.insert(identifier.to_owned());
+        }
     }
 
-    fn existing(&mut self, identifier: &str) -> Result<&mut Object, String> {
-        self.objects.get_mut(identifier).ok_or_else(|| missing(identifier))
+    pub(super) fn untag(&mut self, identifier: &str, tag: &str) {
+        if let Some(object) = self.objects.get_mut(identifier) {
+            object.tags.remove(tag);
+            self.forget_tag(tag, identifier);
+        }
     }
 
-    fn put(&mut self, object: Object) {
+    pub(super) fn destroy(&mut self, identifier: &str) {
+        if let Some(gone) = self.objects.remove(identifier) {
+            self.forget(gone);
+        }
+    }
+
+    /// Creates an object, or replaces the one with its identifier.
+    pub(super) fn put(&mut self, object: Object) {
+        self.destroy(&object.identifier);
         let settling = object.settles_at_ms.map(|at_ms| (at_ms, object.identifier.clone()));
-        if let Some(before) = self.objects.remove(&object.identifier) {
-            self.forget(before);
-        }
         for tag in &object.tags {
             let tagged = self.tagged.entry(tag.clone()).or_default();
             tagged.insert(object.identifier.clone());
@@ -329,10 +272,6 @@ impl World {
     }
 }
 
-fn missing(identifier: &str) -> String {
-    format!("there is no object `{identifier}`")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,46 +289,30 @@ mod tests {
 
     #[test]
     fn the_index_of_tags_agrees_with_a_walk_through_all_objects() {
-        let put = |identifier, tags: &[&str]| Effect::Put {
-            object: object(identifier, tags),
-            identifiers_drawn: 0,
-        };
-        let tag = |identifier: &str, tag: &str| Effect::Tagged {
-            identifier: identifier.to_owned(),
-            tag: tag.to_owned(),
-            tag_identifier: "t".to_owned(),
-            identifiers_drawn: 0,
-        };
-        let effects = [
-            put("c", &[]),
-            put("a", &["web"]),
-            put("b", &["web", "api"]),
-            tag("c", "web"),
-            tag("c", "web"),
-            Effect::Settled {
-                identifier: "c".to_owned(),
-                state: StateId::Deployed,
-            },
-            Effect::Untagged {
-                identifier: "a".to_owned(),
-                tag: "web".to_owned(),
-            },
-            put("b", &["api"]),
-            tag("b", "web"),
-            Effect::Destroyed {
-                identifier: "c".to_owned(),
-            },
-            Effect::Destroyed {
-                identifier: "b".to_owned(),
-            },
+        type Change = fn(&mut World);
+        let changes: [Change; 10] = [
+            |world| world.put(object("c", &[])),
+            |world| world.put(object("a", &["web"])),
+            |world| world.put(object("b", &["web", "api"])),
+            |world| world.tag("c", "web"),
+            |world| world.tag("c", "web"),
+            |world| world.untag("a", "web"),
+            |world| world.put(object("b", &["api"])),
+            |world| world.tag("b", "web"),
+            |world| world.destroy("c"),
+            |world| world.destroy("b"),
         ];
         let mut world = World::new(1);
         let mut most = 0;
-        for effect in effects {
-            world.apply(effect.clone()).unwrap();
+        for (number, change) in changes.into_iter().enumerate() {
+            change(&mut world);
             for tag in ["web", "api", "none"] {
                 let walked: Vec<&Object> = world.resources().filter(|object| object.tags.contains(tag)).collect();
-                assert_eq!(world.tagged(tag).collect::<Vec<_>>(), walked, "{tag} after {effect:?}");
+                assert_eq!(
+                    world.tagged(tag).collect::<Vec<_>>(),
+                    walked,
+                    "{tag} after change {number}"
+                );
                 most = walked.len().max(most);
             }
         }

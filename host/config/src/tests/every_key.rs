@@ -43,11 +43,11 @@ adopt_orphans = false
 listen = "127.0.0.1:9480"
 state_file = "engine.json"
 token_env = "SIM_TOKEN"
-load_balancers = ["lb-1", { identifier = "lb-2", name = "second" }]
+load_balancers = ["lb-1", "lb-2"]
 settle_ms = 12
 latency_ms = 13
 rate_limit_per_second = 14
-retry_after = 15
+retry_after = false
 seed = 16
 resource_type_in_lists = false
 lose_overlapping_taggings = false
@@ -123,16 +123,10 @@ backoff_max_ms = 500
     let server = sim.server("secret");
     assert_eq!(server.token, "secret".into());
     assert_eq!(server.state_file, Some(folder.join("engine.json")));
-    let names: Vec<_> = server
-        .load_balancers
-        .iter()
-        .map(|balancer| balancer.name.as_str())
-        .collect();
-    assert_eq!(names, ["lb-1", "second"]);
+    assert_eq!(server.load_balancers, ["lb-1", "lb-2"]);
     assert_eq!((server.settle_ms, server.latency_ms, server.seed), (12, 13, 16));
     assert_eq!(server.rate_limit_per_second.map(|limit| limit.get()), Some(14));
-    assert_eq!(server.retry_after, trueup_sims::lbaas::RetryAfter::Seconds(15));
-    assert!(!server.resource_type_in_lists && !server.lose_overlapping_taggings);
+    assert!(!server.retry_after && !server.resource_type_in_lists && !server.lose_overlapping_taggings);
     let faults = serde_json::to_value(&server.faults).unwrap();
     assert_eq!(faults[0]["path"], "*/tags/*");
     assert_eq!(faults[0]["times"], 2);

@@ -93,12 +93,8 @@ operation_ms = 1
 wait_ms = 2
 latency_ms = 3
 rate_limit_per_second = 4
-rate_limit_status = 403
 retry_after = false
 endpoints_max = 5
-fail_operations_percent = 6
-seed = 7
-keep_operations_ms = 8
 ipv6_long = true
 state_file = "compute.json"
 [[sim.compute.faults]]
@@ -138,9 +134,8 @@ status = 503
     assert_eq!(server.token, Some("secret".into()));
     assert_eq!((server.operation_ms, server.wait_ms, server.latency_ms), (1, 2, 3));
     assert_eq!(server.rate_limit_per_second.map(|limit| limit.get()), Some(4));
-    assert_eq!((server.rate_limit_status, server.retry_after), (403, false));
-    assert_eq!((server.endpoints_max, server.fail_operations_percent), (Some(5), 6));
-    assert_eq!((server.seed, server.keep_operations_ms), (7, Some(8)));
+    assert!(!server.retry_after);
+    assert_eq!(server.endpoints_max, Some(5));
     assert!(server.ipv6_long);
     assert_eq!(server.state_file, Some(folder.join("compute.json")));
     assert_eq!(server.faults.len(), 1);
@@ -151,7 +146,7 @@ fn a_backend_follows_the_simulated_compute_engine() {
     let config = load(&format!("{NEGS}[sim.compute]\n"), &[]).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
-    assert_eq!((&sim.token, sim.server(None).seed), (&None, config.seed));
+    assert_eq!(sim.token, None);
     let backend = compute(&config);
     assert_eq!(backend.credentials, CredentialsAt::Simulated);
     let address = "127.0.0.1:1234".parse().unwrap();
@@ -285,16 +280,15 @@ fn mistakes_about_negs_are_named() {
     );
     negs_refused_with(
         "",
-        "url = \"http://127.0.0.1:9481/compute/v1\"\n[sim.compute]\nlisten = \"127.0.0.1:9482\"\nrate_limit_status = 500\n\
+        "url = \"http://127.0.0.1:9481/compute/v1\"\n[sim.compute]\nlisten = \"127.0.0.1:9482\"\nlatency_ms = -1\n\
          operatoin_ms = 3\n",
         &[
             "trueup.toml:14: sim.compute.listen: was 127.0.0.1:9482, must be where `backend.neg.url` is, \
              http://127.0.0.1:9481/compute/v1; or leave `url` out, and it follows",
-            "trueup.toml:15: sim.compute.rate_limit_status: was 500, must be 429 or 403",
+            "trueup.toml:15: sim.compute.latency_ms: was -1, must be a whole number from 0 to 600000",
             "trueup.toml:16: unknown key `operatoin_ms` in [sim.compute]; did you mean `operation_ms`? (known: \
-             endpoints_max, fail_operations_percent, faults, ipv6_long, keep_operations_ms, latency_ms, listen, \
-             operation_ms, rate_limit_per_second, rate_limit_status, retry_after, seed, state_file, token_env, \
-             token_file, wait_ms)",
+             endpoints_max, faults, ipv6_long, latency_ms, listen, operation_ms, rate_limit_per_second, retry_after, \
+             state_file, token_env, token_file, wait_ms)",
         ],
     );
 }

@@ -79,7 +79,7 @@ async fn until_limited(sim: &Sim) -> (Response, u64) {
 
 #[tokio::test]
 async fn the_rate_limit_says_when_to_come_back_unless_told_not_to() {
-    for (retry_after, expected) in [(json!(true), Some("1")), (json!(30), Some("30")), (json!(false), None)] {
+    for (retry_after, expected) in [(true, Some("1")), (false, None)] {
         let sim = Sim::start(json!({"rate_limit_per_second": 2, "retry_after": retry_after})).await;
         let (limited, admitted) = until_limited(&sim).await;
         assert_eq!(
@@ -144,7 +144,6 @@ async fn of_two_taggings_at_once_one_is_lost() {
 #[tokio::test]
 async fn a_faulty_status_comes_before_the_effect_or_after_it() {
     let sim = Sim::start(json!({
-        "retry_after": 7,
         "faults": [{"method": "POST", "path": "/api/LBaaS/v1/*", "times": 2, "status": 503, "message": "maintenance"}],
     }))
     .await;
@@ -166,7 +165,7 @@ async fn a_faulty_status_comes_before_the_effect_or_after_it() {
     );
     assert_eq!(sim.names(BACKENDS).await.len(), 2);
 
-    sim.fault(json!({"status": 429})).await;
+    sim.fault(json!({"status": 429, "retry_after_s": 7})).await;
     let limited = sim.send(Method::GET, BACKENDS, None).await.unwrap();
     assert_eq!(
         (limited.status().as_u16(), &limited.headers()["retry-after"]),

@@ -36,12 +36,6 @@ pub(crate) struct Args {
     /// Endpoints in a NEG; it refuses an attachment that would leave more.
     #[arg(long)]
     endpoints_max: Option<u32>,
-    /// Percentage of operations that fail.
-    #[arg(long)]
-    fail_operations_percent: Option<u8>,
-    /// The seed of random choices. Default: 1.
-    #[arg(long)]
-    seed: Option<u64>,
     /// Spells IPv6 addresses with every digit.
     #[arg(long)]
     ipv6_long: bool,
@@ -70,8 +64,6 @@ pub(crate) fn exec(args: Args) -> Ending {
     config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
     config.rate_limit_per_second = args.rate_limit_per_second.or(config.rate_limit_per_second);
     config.endpoints_max = args.endpoints_max.or(config.endpoints_max);
-    config.fail_operations_percent = args.fail_operations_percent.unwrap_or(config.fail_operations_percent);
-    config.seed = args.seed.unwrap_or(config.seed);
     config.ipv6_long |= args.ipv6_long;
     config.state_file = args.state_file.or(config.state_file);
     super::serve(args.listen, compute::start(config, args.listen))

@@ -39,7 +39,7 @@ pub(crate) fn exec(args: Args) -> Ending {
     })?;
     config.token = args.token.map_or(config.token, Into::into);
     if !args.load_balancers.is_empty() {
-        config.load_balancers = args.load_balancers.into_iter().map(Into::into).collect();
+        config.load_balancers = args.load_balancers;
     }
     config.settle_ms = args.settle_ms.unwrap_or(config.settle_ms);
     config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
