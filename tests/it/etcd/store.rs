@@ -74,7 +74,7 @@ impl Store {
     /// Forgets everything before that revision.
     pub(crate) async fn compact(&self, revision: u64) {
         match &self.kind {
-            Kind::Embedded(store, _) => store.compact(revision).await.unwrap(),
+            Kind::Embedded(store, _) => store.compact(revision),
             Kind::Etcd(server, _) => {
                 let revision = revision.try_into().unwrap();
                 server.client().await.compact(revision, None).await.unwrap();

@@ -92,7 +92,7 @@ mod tests {
         };
         assert_eq!(changes.revision, 4);
         let revision = store.put_bytes(b"/a/3", b"z").await.unwrap();
-        store.compact(revision).await.unwrap();
+        store.compact(revision);
         let Followed::Listed(listing) = follow.next().await.unwrap() else {
             panic!("the change is gone");
         };

@@ -23,6 +23,5 @@ mod stored;
 pub use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 pub use api::{Api, Applied, FIRST_REVISION, Watch, WatchEnd};
 pub use follow::{Follow, Followed};
-pub use history::{HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX};
 pub use rules::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
 pub use stored::{Changes, Event, Listing, Stored};

@@ -6,7 +6,8 @@
 //! open.
 //!
 //! ```text
-//! tables: keys -> what is stored · history -> what each revision changed · state -> revision, compacted, sizes
+//! write -> tables: keys -> what is stored · state -> revision
+//!      \-> history (in memory): what each revision changed -> watches
 //! ```
 
 mod caught;
@@ -16,16 +17,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
 use trueup_base::{regular, replace};
 
 use self::caught::caught;
-use super::api::{Api, Applied, Watch, WatchEnd};
-use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
+use super::api::{Api, Applied, Watch};
+use super::history::{Cursor, History};
 use super::rules;
-use super::stored::{Listing, Stored};
+use super::stored::{Changes, Listing, Stored};
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 use crate::own_file::own_file;
 use async_trait::async_trait;
@@ -35,24 +37,6 @@ const CACHE_BYTES: usize = 16 << 20;
 
 /// Names a store in memory in errors.
 const IN_MEMORY: &str = "etcd store in memory";
-
-/// How much history to keep. Tests keep less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
-    /// The number of revisions.
-    pub revisions: u64,
-    /// The number of bytes of keys and values in them.
-    pub bytes: u64,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self {
-            revisions: HISTORY_REVISIONS_MAX,
-            bytes: HISTORY_BYTES_MAX,
-        }
-    }
-}
 
 /// A store in a file or in memory. Clones share the store.
 #[derive(Debug, Clone)]
@@ -65,9 +49,9 @@ struct Base {
     /// `None` in memory.
     path: Option<PathBuf>,
     database: redb::Database,
-    keep: Keep,
-    /// Changes with the revision.
-    revisions: watch::Sender<u64>,
+    /// Held from a change until the history has it.
+    writing: Mutex<()>,
+    history: watch::Sender<History>,
 }
 
 impl Embedded {
@@ -77,16 +61,8 @@ impl Embedded {
     /// # Errors
     /// If another process has it open, or it can't be created or read.
     pub fn open(path: &Path) -> Result<Self, String> {
-        Self::open_keeping(path, Keep::default())
-    }
-
-    /// As [`Embedded::open`], with another length of history.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_keeping(path: &Path, keep: Keep) -> Result<Self, String> {
         let database = || create(FileBackend::new(own_file(path, replace::sync_folder)?)?);
-        let opened = database().and_then(|database| Self::of(database, Some(path), keep));
+        let opened = database().and_then(|database| Self::of(database, Some(path)));
         opened.map_err(|error| not_opened(path, &error))
     }
 
@@ -106,7 +82,7 @@ impl Embedded {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
-            create(backend).and_then(|database| Self::of(database, None, Keep::default()))
+            create(backend).and_then(|database| Self::of(database, None))
         })();
         copied.map_err(|error| not_opened(path, &error))
     }
@@ -116,7 +92,7 @@ impl Embedded {
     /// # Errors
     /// If the database can't be created.
     pub fn in_memory() -> Result<Self, Error> {
-        let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None, Keep::default()));
+        let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None));
         store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", shown(&error))))
     }
 
@@ -144,13 +120,13 @@ impl Embedded {
         Ok(entries.map(|stored| (text(&stored.key), text(&stored.value))).collect())
     }
 
-    fn of(database: redb::Database, path: Option<&Path>, keep: Keep) -> Result<Self, redb::Error> {
+    fn of(database: redb::Database, path: Option<&Path>) -> Result<Self, redb::Error> {
         let revision = tables::revision(&database)?;
         let base = Base {
             path: path.map(Path::to_owned),
             database,
-            keep,
-            revisions: watch::Sender::new(revision),
+            writing: Mutex::default(),
+            history: watch::Sender::new(History::after(revision)),
         };
         Ok(Self { base: Arc::new(base) })
     }
@@ -164,34 +140,25 @@ impl Embedded {
         Ok(self.apply(Vec::new(), vec![put]).await?.revision)
     }
 
-    /// Removes the history up to `revision`, or up to the newest one, as an operator of etcd does with `compact`.
-    ///
-    /// # Errors
-    /// If the file can't be written.
-    pub async fn compact(&self, revision: u64) -> Result<(), Error> {
-        self.blocking(move |base| tables::compact(&base.database, revision))
-            .await
+    /// Removes the history up to `revision`, as an operator of etcd does with `compact`.
+    pub fn compact(&self, revision: u64) {
+        self.base.history.send_modify(|history| history.compact(revision));
     }
 
     async fn apply(&self, compares: Vec<Compare>, changes: Vec<tables::Change>) -> Result<Applied, Error> {
         self.blocking(move |base| base.apply(&compares, &changes)).await
     }
 
-    /// The first change under the prefix in a revision above `after`.
-    pub(super) async fn look(&self, prefix: &[u8], after: u64) -> Result<Look, WatchEnd> {
-        let prefix = prefix.to_vec();
-        let looked = self.blocking(move |base| tables::look(&base.database, &prefix, after));
-        match looked.await {
-            Ok(Some(look)) => Ok(look),
-            Ok(None) => Err(WatchEnd::Compacted { after }),
-            Err(error) => Err(WatchEnd::Failed(error)),
-        }
-    }
-
     /// Takes over entries with the revisions that another store gave them. No watch reports them.
     pub(super) async fn take_over(&self, other: Listing) -> Result<(), Error> {
-        self.blocking(move |base| tables::take_over(&base.database, &other))
-            .await
+        let take_over = move |base: &Base| {
+            let _writing = base.writing.lock();
+            if tables::take_over(&base.database, &other)? {
+                base.history.send_replace(History::after(other.revision));
+            }
+            Ok(())
+        };
+        self.blocking(take_over).await
     }
 
     /// Runs the work on a thread for blocking disk work. It completes even if the caller no longer waits. In memory
@@ -222,14 +189,12 @@ impl Base {
     }
 
     fn apply(&self, compares: &[Compare], changes: &[tables::Change]) -> Result<Applied, redb::Error> {
-        let applied = tables::apply(&self.database, self.keep, compares, changes)?;
+        let _writing = self.writing.lock();
+        let (applied, events) = tables::apply(&self.database, compares, changes)?;
         if applied.changed {
-            // Writers may arrive here in another order than they wrote in.
-            self.revisions.send_if_modified(|revision| {
-                let is_newer = applied.revision > *revision;
-                *revision = applied.revision.max(*revision);
-                is_newer
-            });
+            let revision = applied.revision;
+            self.history
+                .send_modify(|history| history.push(Changes { revision, events }));
         }
         Ok(applied)
     }
@@ -292,8 +257,7 @@ impl Api for Embedded {
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
-        let revisions = self.base.revisions.subscribe();
-        Box::new(Cursor::new(self.clone(), prefix, after, revisions))
+        Box::new(Cursor::new(prefix, after, self.base.history.subscribe()))
     }
 }
 
