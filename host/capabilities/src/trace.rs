@@ -1,10 +1,10 @@
 //! The span of a request, a child of the decision's span, if tracing is enabled.
 //!
 //! The program decides whether tracing is enabled. With tracing disabled, each request costs a single atomic load.
-//! Arguments and answers are inspected only for the span, up to a limit; neither a guest nor a journal sees it.
+//! Arguments and answers are shown only in the span, up to a limit; neither a guest nor a journal sees it.
 //!
 //! ```text
-//! ask -> span (name, kind, object, error) -> Tape -> backend
+//! ask -> span (name, args, error) -> Tape -> backend
 //! ```
 
 use serde::Serialize;
@@ -12,22 +12,17 @@ use serde_json::Value;
 use tracing::field::Empty;
 use tracing::{Level, Span};
 
-use crate::grants::{NEG, neg_scope};
 use crate::questions::find;
 use crate::reading;
 
 /// The target of the spans of requests.
 pub const TARGET: &str = "trueup::import";
 
-/// The maximum size of inspected arguments and answers as JSON: a list of some hundred objects. Above it, a span shows
-/// only the beginning.
+/// The maximum size of answers that are searched for an error, as JSON: a list of some hundred objects.
 const LOOKED_AT_BYTES_MAX: usize = 16 << 10;
 
 /// The maximum number of characters of arguments in a span.
 const SHOWN_CHARS_MAX: usize = 500;
-
-/// The maximum number of objects that a span names.
-const NAMED_MAX: usize = 8;
 
 /// The span of a request before it is made; none if tracing is disabled.
 pub(crate) fn question<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
@@ -42,23 +37,11 @@ pub(crate) fn question<A: Serialize + ?Sized>(name: &'static str, args: &A) -> S
         otel.kind = "client",
         otel.status_code = Empty,
         otel.status_description = Empty,
-        kind = Empty,
-        object = Empty,
         args = Empty,
         error = Empty,
     );
     span.record("otel.name", format!("{}.{name}", capability(name)));
-    let (text, is_whole) = beginning(args);
-    if is_whole && let Ok(args) = serde_json::from_str::<Value>(&text) {
-        let (kinds, names) = objects(&args);
-        if !kinds.is_empty() {
-            span.record("kind", kinds.join(", "));
-        }
-        if !names.is_empty() {
-            span.record("object", listed(&names));
-        }
-    }
-    span.record("args", reading::beginning(&text, SHOWN_CHARS_MAX));
+    span.record("args", reading::beginning(&beginning(args), SHOWN_CHARS_MAX));
     span
 }
 
@@ -90,87 +73,32 @@ fn capability(name: &str) -> &'static str {
     }
 }
 
-/// The beginning of a value as JSON, and whether it is complete.
-fn beginning<T: Serialize + ?Sized>(value: &T) -> (String, bool) {
+/// The beginning of a value as JSON.
+fn beginning<T: Serialize + ?Sized>(value: &T) -> String {
     let mut text = vec![0; LOOKED_AT_BYTES_MAX];
     let mut room = text.as_mut_slice();
     // A full slice takes no more, which stops the writer.
-    let is_whole = serde_json::to_writer(&mut room, value).is_ok();
+    let _ = serde_json::to_writer(&mut room, value);
     let left = room.len();
     text.truncate(LOOKED_AT_BYTES_MAX - left);
-    (String::from_utf8_lossy(&text).into_owned(), is_whole)
+    String::from_utf8_lossy(&text).into_owned()
 }
 
-fn text<'a>(of: &'a Value, member: &str) -> Option<&'a str> {
-    of.get(member).and_then(Value::as_str)
-}
-
-/// The kinds and names of the objects of `{"specs": [{"Backend": {"name": ...}}]}`, of
-/// `{"refs": [{"kind": ..., "identifier": ...}]}`, of `{"identifier": ...}` and of
-/// `{"neg": {"name": ..., "zone": ...}}`: the forms in `wit/`.
-fn objects(args: &Value) -> (Vec<String>, Vec<String>) {
-    let (mut kinds, mut names) = (Vec::new(), Vec::new());
-    let mut found = |kind: Option<&str>, name: Option<&str>| {
-        let kind = kind.map(str::to_lowercase);
-        kinds.extend(kind.filter(|kind| !kinds.contains(kind)));
-        names.extend(name.map(str::to_owned));
-    };
-    let list = |name: &str| args.get(name).and_then(Value::as_array).into_iter().flatten();
-    for (kind, spec) in list("specs").filter_map(Value::as_object).flatten() {
-        found(Some(kind), text(spec, "name"));
-    }
-    for reference in list("refs") {
-        found(text(reference, "kind"), text(reference, "identifier"));
-    }
-    let of_neg = |part: &str| args.pointer(part).and_then(Value::as_str);
-    if let (Some(name), Some(zone)) = (of_neg("/neg/name"), of_neg("/neg/zone")) {
-        found(Some(NEG), Some(&neg_scope(name, zone)));
-    }
-    found(None, text(args, "identifier"));
-    found(None, text(args, "tag"));
-    (kinds, names)
-}
-
-fn listed(names: &[String]) -> String {
-    let shown = names.get(..NAMED_MAX).unwrap_or(names);
-    and_more(shown.join(", "), names.len() - shown.len())
-}
-
-fn and_more(shown: String, more: usize) -> String {
-    match more {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
-/// The first error of an answer, or of a list in it.
+/// The first error of an answer, or of a list in it. Texts in an answer never look like one: their quotes are escaped.
 fn error_in<R: Serialize>(answer: &R) -> Option<String> {
-    let (text, is_whole) = beginning(answer);
-    if !is_whole {
-        // A long answer is a list of existing objects. If a list has errors, the first is found by its beginning.
-        let at = text.find("{\"Err\":")?;
-        return text.get(at..).map(str::to_owned);
-    }
-    let answer: Value = serde_json::from_str(&text).ok()?;
-    let error = |value: &Value| value.get("Err").map(ToString::to_string);
-    match &answer {
-        Value::Array(each) => {
-            let mut errors = each.iter().filter_map(error);
-            let first = errors.next()?;
-            Some(and_more(first, errors.count()))
-        }
-        answer => error(answer),
-    }
+    let text = beginning(answer);
+    let (_, error) = text.split_once("{\"Err\":")?;
+    let mut first = serde_json::Deserializer::from_str(error).into_iter::<Value>();
+    let whole = first.next().and_then(Result::ok);
+    Some(whole.map_or_else(|| error.to_owned(), |error| error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_question_is_named_by_its_capability_and_by_what_it_is_about() {
+    fn a_question_is_named_by_its_capability() {
         let names = [
             "api.create",
             "store.append",
@@ -194,20 +122,6 @@ mod tests {
             "service",
         ];
         assert_eq!(names.map(capability), expected);
-        let (kinds, names) = objects(&json!({"neg": {"name": "web", "zone": "z1"}, "endpoints": []}));
-        assert_eq!((kinds.join(","), listed(&names)), ("neg".into(), "web@z1".into()));
-        let specs: Vec<Value> = (0..10)
-            .map(|at| json!({"Server": {"name": format!("s{at}")}}))
-            .collect();
-        let (kinds, names) = objects(&json!({"specs": specs, "tags": []}));
-        assert_eq!(kinds.join(","), "server");
-        assert!(listed(&names).ends_with("s7 and 2 more"), "{}", listed(&names));
-        let refs = json!([{"kind": "Bind", "identifier": "b1"}, {"kind": "Server", "identifier": "s1"}]);
-        let (kinds, names) = objects(&json!({"refs": refs}));
-        assert_eq!(
-            (kinds.join(","), listed(&names)),
-            ("bind,server".into(), "b1, s1".into())
-        );
     }
 
     #[test]
@@ -215,17 +129,17 @@ mod tests {
         type Answer = Result<u32, String>;
         let of = |answers: &[Answer]| error_in(&answers);
         assert_eq!(error_in::<Answer>(&Ok(1)), None);
+        assert_eq!(error_in(&"{\"Err\":1}"), None);
         assert_eq!(error_in::<Answer>(&Err("x".to_owned())).as_deref(), Some("\"x\""));
         assert_eq!(of(&[Ok(1), Ok(2)]), None);
         let error = Err("x".to_owned());
-        assert_eq!(of(&[Ok(1), error.clone(), error]).as_deref(), Some("\"x\" and 1 more"));
+        assert_eq!(of(&[Ok(1), error.clone(), error]).as_deref(), Some("\"x\""));
     }
 
     #[test]
     fn of_a_long_value_only_the_beginning_is_looked_at() {
-        let (text, is_whole) = beginning(&vec!["x".repeat(100); 10_000]);
-        assert!(!is_whole && text.len() <= LOOKED_AT_BYTES_MAX, "{}", text.len());
-        assert!(beginning(&1).1);
+        let text = beginning(&vec!["x".repeat(100); 10_000]);
+        assert_eq!(text.len(), LOOKED_AT_BYTES_MAX);
         assert!(reading::beginning(&text, SHOWN_CHARS_MAX).len() < 600);
     }
 }
