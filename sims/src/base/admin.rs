@@ -12,6 +12,7 @@ use trueup_base::local_only::for_this_machine;
 
 use super::faults::Fault;
 use super::pipeline::Pipeline;
+use super::refusal::Refusal;
 use super::service::Service;
 
 /// A replaced state takes a few hundred bytes for each object, and may hold hundreds of thousands of them.
@@ -33,11 +34,11 @@ pub(crate) fn routes<S: Service>() -> Router<Arc<Pipeline<S>>> {
         .layer(DefaultBodyLimit::max(STATE_BYTES_MAX))
 }
 
-async fn get_state<S: Service>(State(pipeline): Shared<S>) -> Result<Json<S::State>, S::Refusal> {
+async fn get_state<S: Service>(State(pipeline): Shared<S>) -> Result<Json<S::State>, Refusal> {
     Ok(Json(pipeline.settled()?.state()))
 }
 
-async fn put_state<S: Service>(State(pipeline): Shared<S>, body: Body<S::State>) -> Result<StatusCode, S::Refusal> {
+async fn put_state<S: Service>(State(pipeline): Shared<S>, body: Body<S::State>) -> Result<StatusCode, Refusal> {
     let Json(state) = body?;
     pipeline.service().replace(state)?;
     Ok(StatusCode::NO_CONTENT)
@@ -60,13 +61,13 @@ async fn get_faults<S: Service>(State(pipeline): Shared<S>) -> Response {
 async fn post_fault<S: Service>(
     State(pipeline): Shared<S>,
     body: Body<Fault>,
-) -> Result<StatusCode, S::Refusal> {
+) -> Result<StatusCode, Refusal> {
     let Json(fault) = body?;
     pipeline.settled()?.faults().add(fault);
     Ok(StatusCode::CREATED)
 }
 
-async fn delete_faults<S: Service>(State(pipeline): Shared<S>) -> Result<StatusCode, S::Refusal> {
+async fn delete_faults<S: Service>(State(pipeline): Shared<S>) -> Result<StatusCode, Refusal> {
     pipeline.settled()?.faults().clear();
     Ok(StatusCode::NO_CONTENT)
 }

@@ -20,3 +20,6 @@ pub(crate) mod state_file;
 pub(crate) mod testing;
 pub(crate) mod token;
 pub(crate) mod traffic;
+
+/// The target of the servers' log lines.
+pub(crate) const LOG_TARGET: &str = "trueup::sim";

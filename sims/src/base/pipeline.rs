@@ -24,9 +24,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use super::admin;
+use super::{LOG_TARGET, admin};
 use super::faults::{FaultFields, When};
-use super::refusal::Refuse as _;
+use super::refusal::Refusal;
 use super::service::{Request, Service};
 use super::traffic::{End, Traffic};
 
@@ -39,7 +39,7 @@ pub(crate) fn now_ms() -> u64 {
 pub(crate) struct Pipeline<S: Service> {
     started: Instant,
     service: Mutex<S>,
-    traffic: Mutex<Traffic<S::Counters>>,
+    traffic: Mutex<Traffic>,
     /// Closed when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -73,14 +73,14 @@ impl<S: Service> Pipeline<S> {
     }
 
     /// The service once everything due has taken effect.
-    pub(crate) fn settled(&self) -> Result<MutexGuard<'_, S>, S::Refusal> {
+    pub(crate) fn settled(&self) -> Result<MutexGuard<'_, S>, Refusal> {
         let mut service = self.service();
         service.settle(now_ms())?;
         Ok(service)
     }
 
     /// Never held across an await.
-    pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic<S::Counters>> {
+    pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,10 +89,16 @@ impl<S: Service> Pipeline<S> {
         while stopping.changed().await.is_ok() {}
     }
 
-    fn admit(&self, parts: &Parts) -> Result<(), S::Refusal> {
+    fn admit(&self, parts: &Parts) -> Result<(), Refusal> {
         let admitted = self.traffic().admit(self.now_ns());
         let service = self.service();
-        admitted.map_err(|wait_ns| service.rate_limited(wait_ns))?;
+        admitted.map_err(|wait_ns| Refusal {
+            // In seconds: rounded up, at least 1.
+            retry_after_s: service
+                .retry_after()
+                .then(|| wait_ns.div_ceil(1_000_000_000).max(1)),
+            ..S::refusal(StatusCode::TOO_MANY_REQUESTS, None, "Rate Limit Exceeded")
+        })?;
         let authorization = parts.headers.get(header::AUTHORIZATION);
         service.check_token(authorization.map(|value| value.as_bytes()))
     }
@@ -103,11 +109,11 @@ impl<S: Service> Pipeline<S> {
         target: Option<&S::Target>,
         parts: &Parts,
         body: Body,
-    ) -> Result<Response, S::Refusal> {
+    ) -> Result<Response, Refusal> {
         // The server notices that a client disconnected only once it has read the whole request.
         let body = body::to_bytes(body, S::BODY_BYTES_MAX)
             .await
-            .map_err(|error| S::Refusal::unreadable(format!("the body could not be read: {error}")))?;
+            .map_err(|error| S::refusal(StatusCode::BAD_REQUEST, None, &format!("the body could not be read: {error}")))?;
         self.admit(parts)?;
         let fault = {
             let (method, uri) = (parts.method.as_str(), &parts.uri);
@@ -136,7 +142,7 @@ impl<S: Service> Pipeline<S> {
     }
 
     /// Applies a fault on one side of the effect. `None` if the request goes on.
-    async fn apply(&self, fault: Option<&FaultFields>, side: When) -> Option<Result<Response, S::Refusal>> {
+    async fn apply(&self, fault: Option<&FaultFields>, side: When) -> Option<Result<Response, Refusal>> {
         let fault = fault?;
         if fault.close == Some(side) {
             return Some(Ok(cut()));
@@ -151,7 +157,14 @@ impl<S: Service> Pipeline<S> {
         self.wait_latency().await;
         Some(match &fault.body {
             Some(body) => Ok((status, body.clone()).into_response()),
-            None => Err(self.service().faulty(status, fault)),
+            None => {
+                let usual = status.canonical_reason().unwrap_or("fault");
+                let message = fault.message.as_deref().unwrap_or(usual);
+                Err(Refusal {
+                    retry_after_s: fault.retry_after_s,
+                    ..S::refusal(status, fault.reason.as_deref(), message)
+                })
+            }
         })
     }
 
@@ -184,10 +197,7 @@ fn is_cut(answer: &Response) -> bool {
 /// Every path that is not for tests: the API's, and unknown ones.
 async fn serve<S: Service>(State(pipeline): State<Arc<Pipeline<S>>>, request: axum::extract::Request) -> Response {
     let (parts, body) = request.into_parts();
-    let target = match S::target(&parts) {
-        Ok(target) => target,
-        Err(refusal) => return refusal.into_response(),
-    };
+    let target = S::target(&parts);
     let counted = CountedRequest::begin(&pipeline, S::label(&parts.method, target.as_ref()));
     let response = pipeline.process(target.as_ref(), &parts, body).await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
@@ -234,7 +244,7 @@ async fn log<S: Service>(
         path: request.uri().path().to_owned(),
         started: Instant::now(),
         outcome: "abandoned".to_owned(),
-        write: S::log,
+        server: S::NAME,
     };
     let response = tokio::select! {
         biased;
@@ -256,12 +266,13 @@ struct LogLine {
     path: String,
     started: Instant,
     outcome: String,
-    write: fn(&Method, &str, &str, u64),
+    server: &'static str,
 }
 
 impl Drop for LogLine {
     fn drop(&mut self) {
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        (self.write)(&self.method, &self.path, &self.outcome, ms);
+        let (server, method, path, status) = (self.server, &self.method, &self.path, &self.outcome);
+        tracing::info!(target: LOG_TARGET, server, %method, path, status, ms, "request");
     }
 }

@@ -6,28 +6,45 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// An error as one API shapes it.
-pub(crate) trait Refuse: IntoResponse + From<JsonRejection> + Send {
-    /// Refuses a request whose body could not be read.
-    fn unreadable(message: String) -> Self;
+/// Why a request is not carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The member that one API has beside `code` and `message`.
+    pub(crate) member: Option<(&'static str, Value)>,
+    pub(crate) retry_after_s: Option<u64>,
 }
 
-/// The answer to a refused request. Both APIs put the error under `error`.
-pub(crate) fn answer(status: StatusCode, error: Value, retry_after_s: Option<u64>) -> Response {
-    let mut response = (status, Json(json!({"error": error}))).into_response();
-    if let Some(seconds) = retry_after_s {
-        let value = HeaderValue::from(seconds);
-        response.headers_mut().insert(header::RETRY_AFTER, value);
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            member: None,
+            retry_after_s: None,
+        }
     }
-    response
 }
 
-/// The seconds of `Retry-After` if the rate limit ends in `wait_ns`: rounded up, at least 1.
-pub(crate) fn retry_after_s(wait_ns: u64) -> u64 {
-    wait_ns.div_ceil(1_000_000_000).max(1)
+impl From<JsonRejection> for Refusal {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), rejection.body_text())
+    }
 }
 
-/// The text of a status, for a fault that gives no message.
-pub(crate) fn usual_message(status: StatusCode) -> &'static str {
-    status.canonical_reason().unwrap_or("fault")
+/// Both APIs put the error under `error`.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut error = json!({"code": self.status.as_u16(), "message": self.message});
+        if let (Some((name, value)), Some(error)) = (self.member, error.as_object_mut()) {
+            error.insert(name.to_owned(), value);
+        }
+        let mut response = (self.status, Json(json!({"error": error}))).into_response();
+        if let Some(seconds) = self.retry_after_s {
+            let value = HeaderValue::from(seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, value);
+        }
+        response
+    }
 }

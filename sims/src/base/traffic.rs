@@ -9,19 +9,9 @@ use serde::Serialize;
 
 use super::rate::Rate;
 
-/// What one server counts beside what all count.
-pub(crate) trait OwnCounters: Default + Serialize + Send + 'static {
-    /// Sets the counters to zero. Requests in flight stay known.
-    fn clear(&mut self);
-}
-
-impl OwnCounters for () {
-    fn clear(&mut self) {}
-}
-
 /// Counted since the start, or since the counters were last cleared.
 #[derive(Default, Serialize)]
-pub(crate) struct Counters<C> {
+pub(crate) struct Counters {
     /// By what was asked, identifiers left out: `GET /api/LBaaS/v1/bind.json/{id}`, `networkEndpointGroups.get`.
     requests: BTreeMap<String, u64>,
     /// By status.
@@ -33,8 +23,6 @@ pub(crate) struct Counters<C> {
     requests_in_flight_max: u64,
     /// Requests that the rate limit refused.
     rate_limited: u64,
-    #[serde(flatten)]
-    pub(crate) own: C,
 }
 
 /// How a request ended.
@@ -45,13 +33,13 @@ pub(crate) enum End {
 }
 
 /// The requests in flight, and the counters.
-pub(crate) struct Traffic<C> {
-    pub(crate) counters: Counters<C>,
+pub(crate) struct Traffic {
+    pub(crate) counters: Counters,
     rate: Option<Rate>,
     in_flight: u64,
 }
 
-impl<C: OwnCounters> Traffic<C> {
+impl Traffic {
     pub(crate) fn new(rate_limit_per_second: Option<NonZeroU32>) -> Self {
         Self {
             counters: Counters::default(),
@@ -84,11 +72,6 @@ impl<C: OwnCounters> Traffic<C> {
 
     /// Sets the counters to zero.
     pub(crate) fn clear(&mut self) {
-        let mut own = std::mem::take(&mut self.counters.own);
-        own.clear();
-        self.counters = Counters {
-            own,
-            ..Counters::default()
-        };
+        self.counters = Counters::default();
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn routes() -> Router<Arc<Pipeline<Compute>>> {
     Router::new()
         .route("/negs", get(get_negs))
         .route("/operations", get(get_operations).delete(forget_operations))
-        .route("/settings", patch(patch_settings).get(get_settings))
+        .route("/settings", patch(patch_settings))
         .route("/behind", post(post_behind))
 }
 
@@ -51,16 +51,10 @@ async fn forget_operations(State(pipeline): Shared) -> Result<Json<Value>, Refus
     Ok(Json(json!({"forgotten": forgotten})))
 }
 
-async fn get_settings(State(pipeline): Shared) -> Json<Changes> {
-    Json(Changes::from(&pipeline.service().config))
-}
-
-async fn patch_settings(State(pipeline): Shared, body: Body<Changes>) -> Result<Json<Changes>, Refusal> {
+async fn patch_settings(State(pipeline): Shared, body: Body<Changes>) -> Result<StatusCode, Refusal> {
     let Json(changes) = body?;
-    let mut compute = pipeline.settled()?;
-    compute.config.change(changes);
-    compute.changed.notify_waiters();
-    Ok(Json(Changes::from(&compute.config)))
+    pipeline.settled()?.config.change(changes);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// What another client does to a NEG, at once and without an operation.
@@ -91,7 +85,7 @@ async fn post_behind(State(pipeline): Shared, body: Body<Behind>) -> Result<Stat
         project: behind.project,
         zone: behind.zone,
     };
-    let missing = || Refusal::not_found(&zone.neg_path(&behind.neg));
+    let missing = || Refusal::no_resource(&zone.neg_path(&behind.neg));
     if behind.delete && !compute.world.delete_neg(&zone, &behind.neg) {
         return Err(missing());
     }

@@ -41,7 +41,7 @@ impl Compute {
             ApiMethod::Detach(name) => self.change(zone, name, call, Work::Detach),
             ApiMethod::GetOperation(name) | ApiMethod::Wait(name) => {
                 let operation = self.world.operation(zone, name);
-                let operation = operation.ok_or_else(|| Refusal::not_found(&zone.operation_path(name)))?;
+                let operation = operation.ok_or_else(|| Refusal::no_resource(&zone.operation_path(name)))?;
                 Ok(operation.json(call.now_ms))
             }
         }
@@ -49,7 +49,7 @@ impl Compute {
 
     fn neg(&self, zone: &Zone, name: &str) -> Result<&Neg, Refusal> {
         let neg = self.world.neg(zone, name);
-        neg.ok_or_else(|| Refusal::not_found(&zone.neg_path(name)))
+        neg.ok_or_else(|| Refusal::no_resource(&zone.neg_path(name)))
     }
 
     fn list_negs(&self, zone: &Zone) -> Value {
@@ -123,7 +123,7 @@ impl Compute {
             let ahead = self.world.endpoints_ahead(zone, name) + endpoints.len();
             if ahead > usize::try_from(max).unwrap_or(usize::MAX) {
                 let message = format!("Quota 'NETWORK_ENDPOINTS_PER_NETWORK_ENDPOINT_GROUP' exceeded. Limit: {max}");
-                return Err(Refusal::new(StatusCode::FORBIDDEN, "quotaExceeded", message));
+                return Err(Refusal::because(StatusCode::FORBIDDEN, "quotaExceeded", message));
             }
         }
         Ok(self.begin(zone, name, call, request_id, work))
@@ -166,7 +166,7 @@ fn body(call: &Call<'_>) -> Result<Value, Refusal> {
         return Ok(json!({}));
     }
     serde_json::from_slice(call.body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "parseError", format!("Parse Error: {error}")))
+        .map_err(|error| Refusal::because(StatusCode::BAD_REQUEST, "parseError", format!("Parse Error: {error}")))
 }
 
 fn request_id(call: &Call<'_>) -> Result<Option<String>, Refusal> {

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{Fault, Token};
 
@@ -61,32 +61,14 @@ impl ServerConfig {
     /// Changes these settings.
     pub(super) fn change(&mut self, changes: Changes) {
         self.operation_ms = changes.operation_ms.unwrap_or(self.operation_ms);
-        self.wait_ms = changes.wait_ms.unwrap_or(self.wait_ms);
-        self.latency_ms = changes.latency_ms.unwrap_or(self.latency_ms);
         self.endpoints_max = changes.endpoints_max.or(self.endpoints_max);
-        self.ipv6_long = changes.ipv6_long.unwrap_or(self.ipv6_long);
     }
 }
 
 /// The settings that can change while the server runs. A missing one stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Changes {
     operation_ms: Option<u64>,
-    wait_ms: Option<u64>,
-    latency_ms: Option<u64>,
     endpoints_max: Option<u32>,
-    ipv6_long: Option<bool>,
-}
-
-impl From<&ServerConfig> for Changes {
-    fn from(config: &ServerConfig) -> Self {
-        Self {
-            operation_ms: Some(config.operation_ms),
-            wait_ms: Some(config.wait_ms),
-            latency_ms: Some(config.latency_ms),
-            endpoints_max: config.endpoints_max,
-            ipv6_long: Some(config.ipv6_long),
-        }
-    }
 }

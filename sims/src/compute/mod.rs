@@ -18,8 +18,7 @@
 //! - `GET /state`, `PUT /state`: the whole state, in the form of the state file's `world`;
 //! - `GET /requests`: the counters; `DELETE /requests` sets them to zero;
 //! - `GET /faults`, `POST /faults` (one [`crate::Fault`]), `DELETE /faults` (all);
-//! - `GET /settings`, `PATCH /settings`: `operation_ms` (of operations that begin from then on), `wait_ms`,
-//!   `latency_ms`, `endpoints_max`, `ipv6_long`;
+//! - `PATCH /settings`: `operation_ms` (of operations that begin from then on), `endpoints_max`;
 //! - `POST /behind`: what another client does, at once and without an operation:
 //!   `{"project", "zone", "neg", "delete": true, "insert": NEG, "remove": [E], "add": [E]}`.
 //!

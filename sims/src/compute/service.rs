@@ -19,22 +19,19 @@ use super::refusal::Refusal;
 use super::target::{ApiMethod, Target};
 use super::world::World;
 use super::admin;
-use crate::base::faults::{FaultFields, Faults};
+use crate::base::LOG_TARGET;
+use crate::base::faults::Faults;
 use crate::base::pipeline::{Pipeline, now_ms};
-use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
 use crate::base::state_file;
-
-/// The target of the simulated Compute Engine's log lines.
-const LOG_TARGET: &str = "trueup::sim::compute";
 
 /// A simulated Compute Engine without its network.
 pub(super) struct Compute {
     pub(super) config: ServerConfig,
     pub(super) world: World,
     pub(super) faults: Faults,
-    /// Notified when operations were forgotten, or the state or the settings changed: wakes requests that wait.
+    /// Notified when operations were forgotten, or the state changed: wakes requests that wait.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -46,7 +43,7 @@ impl Compute {
         };
         state_file::save(path, &self.world).map_err(|error| {
             tracing::error!(target: LOG_TARGET, %error, "the state was not kept");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internalError", error.to_string())
+            Refusal::because(StatusCode::INTERNAL_SERVER_ERROR, "internalError", error.to_string())
         })
     }
 
@@ -65,11 +62,9 @@ impl Service for Compute {
     const BODY_BYTES_MAX: usize = 4 << 20;
 
     type Config = ServerConfig;
-    type Counters = ();
     type Target = Target;
     type InFlight = ();
     type State = World;
-    type Refusal = Refusal;
 
     fn open(mut config: ServerConfig) -> Result<Self, Problem> {
         let stored = config.state_file.as_deref().map(state_file::load).transpose()?;
@@ -89,16 +84,12 @@ impl Service for Compute {
         })
     }
 
-    fn log(method: &Method, path: &str, status: &str, ms: u64) {
-        tracing::info!(target: LOG_TARGET, %method, %path, status, ms, "request");
-    }
-
     fn admin_routes() -> Router<Arc<Pipeline<Self>>> {
         admin::routes()
     }
 
-    fn target(parts: &Parts) -> Result<Option<Target>, Refusal> {
-        Ok(Target::parse(&parts.method, parts.uri.path()))
+    fn target(parts: &Parts) -> Option<Target> {
+        Target::parse(&parts.method, parts.uri.path())
     }
 
     fn label(_method: &Method, target: Option<&Target>) -> String {
@@ -113,31 +104,22 @@ impl Service for Compute {
         self.config.latency_ms
     }
 
-    fn rate_limited(&self, wait_ns: u64) -> Refusal {
-        Refusal {
-            retry_after_s: self.config.retry_after.then(|| retry_after_s(wait_ns)),
-            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rateLimitExceeded", "Rate Limit Exceeded")
-        }
+    fn retry_after(&self) -> bool {
+        self.config.retry_after
+    }
+
+    fn refusal(status: StatusCode, reason: Option<&str>, message: &str) -> Refusal {
+        Refusal::because(status, reason.unwrap_or_else(|| Refusal::usual_reason(status)), message)
     }
 
     fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
-        let unauthorized = |reason, message| Err(Refusal::new(StatusCode::UNAUTHORIZED, reason, message));
+        let unauthorized = |reason, message| Err(Refusal::because(StatusCode::UNAUTHORIZED, reason, message));
         match authorization.and_then(|value| value.strip_prefix(b"Bearer ")) {
             None | Some(b"") => unauthorized("required", "Login Required."),
             Some(token) if self.config.token.as_ref().is_some_and(|wanted| !wanted.is(token)) => {
                 unauthorized("authError", "Invalid Credentials")
             }
             Some(_) => Ok(()),
-        }
-    }
-
-    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Refusal {
-        let usual_reason = || Refusal::usual_reason(status);
-        let reason = fault.reason.as_deref().unwrap_or_else(usual_reason);
-        let message = fault.message.as_deref().unwrap_or_else(|| usual_message(status));
-        Refusal {
-            retry_after_s: fault.retry_after_s,
-            ..Refusal::new(status, reason, message)
         }
     }
 

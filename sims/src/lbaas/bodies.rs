@@ -67,7 +67,7 @@ pub(super) fn parse_fields(
         "the object is not valid"
     };
     Err(Refusal {
-        validation,
+        member: Some(("validation", json!(validation))),
         ..Refusal::unprocessable(message)
     })
 }

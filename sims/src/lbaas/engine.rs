@@ -17,9 +17,11 @@ use super::{
     kinds::{Kind, StateId},
     lists::Listing,
     refusal::Refusal,
+    taggings::Taggings,
     target::Target,
     world::{Dump, Object, World},
 };
+use crate::base::LOG_TARGET;
 use crate::base::faults::Faults;
 use crate::base::server::Problem;
 use crate::base::service::Request;
@@ -30,6 +32,7 @@ pub(super) struct Engine {
     pub(super) world: World,
     pub(super) faults: Faults,
     pub(super) config: ServerConfig,
+    pub(super) taggings: Taggings,
 }
 
 impl Engine {
@@ -57,6 +60,7 @@ impl Engine {
             world,
             faults: Faults::new(config.faults.clone()),
             config,
+            taggings: Taggings::default(),
         })
     }
 
@@ -242,7 +246,7 @@ impl Engine {
             return Ok(());
         };
         state_file::save(path, self.world.dump()).map_err(|error| {
-            tracing::error!(target: super::LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
+            tracing::error!(target: LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         })
     }

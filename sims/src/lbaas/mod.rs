@@ -52,9 +52,6 @@ pub use self::config::ServerConfig;
 use self::engine::Engine;
 use crate::{Server, StartError};
 
-/// The target of the simulated Engine's log lines.
-const LOG_TARGET: &str = "trueup::sim::lbaas";
-
 /// Starts a simulated Engine with the state from the state file, if there is one. Port 0 takes a free port.
 ///
 /// The server runs on tasks of the current tokio runtime.

@@ -10,13 +10,10 @@ use axum::response::Response;
 use super::config::ServerConfig;
 use super::engine::Engine;
 use super::refusal::Refusal;
-use super::taggings::Taggings;
 use super::target::Target;
 use super::world::{Dump, World};
-use super::LOG_TARGET;
-use crate::base::faults::{FaultFields, Faults};
+use crate::base::faults::Faults;
 use crate::base::pipeline::{Pipeline, now_ms};
-use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
 
@@ -29,7 +26,7 @@ pub(super) struct Tagging {
 
 impl Drop for Tagging {
     fn drop(&mut self) {
-        self.pipeline.traffic().counters.own.end(self.number);
+        self.pipeline.service().taggings.end(self.number);
     }
 }
 
@@ -39,26 +36,16 @@ impl Service for Engine {
     const BODY_BYTES_MAX: usize = 1 << 20;
 
     type Config = ServerConfig;
-    type Counters = Taggings;
     type Target = Target;
     type InFlight = Option<Tagging>;
     type State = Dump;
-    type Refusal = Refusal;
 
     fn open(config: ServerConfig) -> Result<Self, Problem> {
         Self::new(config)
     }
 
-    fn log(method: &Method, path: &str, status: &str, ms: u64) {
-        tracing::info!(target: LOG_TARGET, %method, %path, status, ms, "request");
-    }
-
-    fn target(parts: &Parts) -> Result<Option<Target>, Refusal> {
-        let path = parts.uri.path();
-        if !path.starts_with("/api/") {
-            return Err(Refusal::not_found());
-        }
-        Ok(Target::parse(path))
+    fn target(parts: &Parts) -> Option<Target> {
+        Target::parse(parts.uri.path())
     }
 
     fn label(method: &Method, target: Option<&Target>) -> String {
@@ -76,25 +63,18 @@ impl Service for Engine {
         self.config.latency_ms
     }
 
-    fn rate_limited(&self, wait_ns: u64) -> Refusal {
-        Refusal {
-            retry_after_s: self.config.retry_after.then(|| retry_after_s(wait_ns)),
-            ..Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests")
-        }
+    fn retry_after(&self) -> bool {
+        self.config.retry_after
+    }
+
+    fn refusal(status: StatusCode, _reason: Option<&str>, message: &str) -> Refusal {
+        Refusal::new(status, message)
     }
 
     fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
         match authorization.and_then(|value| value.strip_prefix(b"Token ")) {
             Some(token) if self.config.token.is(token) => Ok(()),
             _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "the token is missing or wrong")),
-        }
-    }
-
-    fn faulty(&self, status: StatusCode, fault: &FaultFields) -> Refusal {
-        let message = fault.message.as_deref().unwrap_or_else(|| usual_message(status));
-        Refusal {
-            retry_after_s: fault.retry_after_s,
-            ..Refusal::new(status, message)
         }
     }
 
@@ -119,8 +99,11 @@ impl Service for Engine {
         let Some(Target::Tag { resource, .. }) = target.filter(|_| *method == Method::POST) else {
             return None;
         };
-        let lose = pipeline.service().config.lose_overlapping_taggings;
-        let (number, is_lost) = pipeline.traffic().counters.own.begin(resource, lose);
+        let (number, is_lost) = {
+            let mut engine = pipeline.service();
+            let lose = engine.config.lose_overlapping_taggings;
+            engine.taggings.begin(resource, lose)
+        };
         Some(Tagging {
             pipeline: Arc::clone(pipeline),
             number,

@@ -4,20 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use crate::base::traffic::OwnCounters;
-
-/// What the Engine counts of taggings.
-#[derive(Default, Serialize)]
+/// The taggings in flight.
+#[derive(Default)]
 pub(super) struct Taggings {
-    /// Taggings that began while a tagging of another resource was in flight.
-    overlapping_taggings: u64,
-    /// The overlapping taggings that were answered 200 and did not happen.
-    lost_taggings: u64,
-    #[serde(skip)]
+    /// By number.
     in_flight: BTreeMap<u64, Tagging>,
-    #[serde(skip)]
     begun: u64,
 }
 
@@ -26,24 +17,14 @@ struct Tagging {
     is_lost: bool,
 }
 
-impl OwnCounters for Taggings {
-    fn clear(&mut self) {
-        (self.overlapping_taggings, self.lost_taggings) = (0, 0);
-    }
-}
-
 impl Taggings {
     /// Notes a tagging until [`Self::end`]. Returns its number, and whether it is lost: the first of those that overlap
     /// is not.
     pub(super) fn begin(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
         let number = self.begun;
         self.begun += 1;
-        let others = self.in_flight.values().filter(|other| other.resource != resource);
-        let mut others = others.peekable();
-        let overlaps = others.peek().is_some();
+        let mut others = self.in_flight.values().filter(|other| other.resource != resource);
         let is_lost = lose_overlapping && others.any(|other| !other.is_lost);
-        self.overlapping_taggings += u64::from(overlaps);
-        self.lost_taggings += u64::from(is_lost);
         let resource = resource.to_owned();
         self.in_flight.insert(number, Tagging { resource, is_lost });
         (number, is_lost)
@@ -71,10 +52,6 @@ mod tests {
         let (first, _) = taggings.begin("a", true);
         taggings.end(first);
         assert!(!taggings.begin("b", true).1, "they do not overlap");
-        assert_eq!(taggings.overlapping_taggings, 0);
         assert!(!taggings.begin("c", false).1, "losing is switched off");
-        assert_eq!((taggings.overlapping_taggings, taggings.lost_taggings), (1, 0));
-        taggings.clear();
-        assert_eq!(taggings.overlapping_taggings, 0);
     }
 }
