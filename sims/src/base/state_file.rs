@@ -34,7 +34,7 @@ pub(crate) struct StateFileError {
 
 impl StateFileError {
     /// The server did not write this.
-    pub(crate) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
+    fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self {
             path: path.to_owned(),
             problem: format!(" is damaged: {reason}; repair it, or move it away to start anew"),

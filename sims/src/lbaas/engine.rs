@@ -25,7 +25,7 @@ use crate::base::LOG_TARGET;
 use crate::base::faults::Faults;
 use crate::base::server::Problem;
 use crate::base::service::Request;
-use crate::base::state_file::{self, StateFileError};
+use crate::base::state_file;
 
 /// A simulated Engine without its network.
 pub(super) struct Engine {
@@ -43,8 +43,7 @@ impl Engine {
         if let Some(path) = &config.state_file
             && let Some(dump) = state_file::load::<Dump>(path)?
         {
-            let stored = World::from_dump(config.seed, dump);
-            world = stored.map_err(|reason| StateFileError::damaged(path, reason))?;
+            world = World::from_dump(config.seed, dump);
         }
         for identifier in &config.load_balancers {
             add_balancer(&mut world, identifier).map_err(Problem::Config)?;

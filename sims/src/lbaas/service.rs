@@ -91,7 +91,7 @@ impl Service for Engine {
     }
 
     fn replace(&mut self, state: Dump) -> Result<(), Refusal> {
-        self.world = World::from_dump(self.config.seed, state).map_err(Refusal::unprocessable)?;
+        self.world = World::from_dump(self.config.seed, state);
         self.save()
     }
 
