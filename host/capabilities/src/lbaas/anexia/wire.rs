@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::lbaas::{Backend, Bind, Frontend, Kind, Mode, Object, Server, Spec, State};
+use crate::lbaas::{Kind, Mode, Object, Spec, State};
 
 /// The state that asks the Engine to apply a resource again.
 const STATE_UPDATING: &str = "0";
@@ -29,30 +30,29 @@ pub(super) fn creation(spec: &Spec) -> Value {
 
 /// The body that makes the Engine apply a resource again, with unchanged fields.
 pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
-    let names = kind.names();
-    let mut body = Map::new();
+    let mut body = present(kind, existing);
     if kind == Kind::Bind {
         // Required, so it is present even if the answer lacks it.
-        body.insert("ssl".to_owned(), Value::Bool(false));
-    }
-    for field in names.values {
-        if let Some(value) = existing.get(field).filter(|value| !value.is_null()) {
-            body.insert((*field).to_owned(), value.clone());
-        }
-    }
-    for field in names.references {
-        if let Some(referred) = existing
-            .get(field)
-            .and_then(reference_identifier)
-            .filter(|it| !it.is_empty())
-        {
-            body.insert((*field).to_owned(), Value::from(referred));
-        }
+        body.entry("ssl").or_insert(Value::Bool(false));
     }
     body.insert("identifier".to_owned(), Value::from(identifier));
     body.insert("state".to_owned(), Value::from(STATE_UPDATING));
     leave_out_empty_checks(&mut body);
     Value::Object(body)
+}
+
+/// The fields that an answer has, with references as identifiers.
+fn present(kind: Kind, answer: &Value) -> Map<String, Value> {
+    let field = |name: &&str| Some(((*name).to_owned(), answer.get(*name).filter(|value| !value.is_null())?));
+    let values = kind.names().values.iter().filter_map(field);
+    let values = values.map(|(name, value)| (name, value.clone()));
+    let references = kind.names().references.iter().filter_map(field);
+    let references = references.filter_map(|(name, value)| match reference_identifier(value) {
+        Some("") => None,
+        Some(referred) => Some((name, Value::from(referred))),
+        None => Some((name, value.clone())),
+    });
+    values.chain(references).collect()
 }
 
 fn leave_out_empty_checks(fields: &mut Map<String, Value>) {
@@ -69,105 +69,31 @@ fn mode_text(mode: Mode) -> &'static str {
 /// A resource from an answer; an error text names resource and field.
 pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
     let identifier = identifier(answer).ok_or_else(|| format!("{}: the answer holds no `identifier`", kind.name()))?;
-    let resource = Resource {
-        kind,
-        identifier,
-        answer,
-    };
+    let names = kind.names();
+    // Where a text is empty, or a reference leads nowhere, an answer has null or nothing.
+    let texts = names.values.iter().chain(names.references);
+    let texts = texts.filter(|field| !["mode", "port"].contains(field));
+    let mut fields: Map<String, Value> = texts.map(|field| ((*field).to_owned(), Value::from(""))).collect();
+    fields.extend(present(kind, answer));
+    if let Some(text) = fields.get_mut("mode") {
+        let mode = [Mode::Tcp, Mode::Http].into_iter().find(|mode| *text == mode_text(*mode));
+        *text = mode.map_or_else(|| text.clone(), |mode| json!(mode));
+    }
     let spec = match kind {
-        Kind::Backend => Spec::Backend(Backend {
-            name: resource.text("name")?,
-            load_balancer: resource.reference("load_balancer")?,
-            mode: resource.mode()?,
-            health_check: resource.text("health_check")?,
-        }),
-        Kind::Frontend => Spec::Frontend(Frontend {
-            name: resource.text("name")?,
-            load_balancer: resource.reference("load_balancer")?,
-            mode: resource.mode()?,
-            default_backend: resource.reference("default_backend")?,
-        }),
-        Kind::Bind => Spec::Bind(Bind {
-            name: resource.text("name")?,
-            frontend: resource.reference("frontend")?,
-            address: resource.text("address")?,
-            port: resource.port()?,
-        }),
-        Kind::Server => Spec::Server(Server {
-            name: resource.text("name")?,
-            backend: resource.reference("backend")?,
-            ip: resource.text("ip")?,
-            port: resource.port()?,
-            check: resource.text("check")?,
-        }),
+        Kind::Backend => read(fields).map(Spec::Backend),
+        Kind::Frontend => read(fields).map(Spec::Frontend),
+        Kind::Bind => read(fields).map(Spec::Bind),
+        Kind::Server => read(fields).map(Spec::Server),
     };
     Ok(Object {
         identifier: identifier.to_owned(),
         state: state(answer.get("state")),
-        spec,
+        spec: spec.map_err(|problem| format!("{} `{identifier}`: {problem}", kind.name()))?,
     })
 }
 
-/// One resource of an answer, for reading its fields.
-struct Resource<'a> {
-    kind: Kind,
-    identifier: &'a str,
-    answer: &'a Value,
-}
-
-impl Resource<'_> {
-    /// A field's value; null counts as absent.
-    fn field(&self, field: &str) -> Option<&Value> {
-        self.answer.get(field).filter(|value| !value.is_null())
-    }
-
-    fn text(&self, field: &str) -> Result<String, String> {
-        match self.field(field) {
-            None => Ok(String::new()),
-            Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(self.wrong(field, "text")),
-        }
-    }
-
-    fn reference(&self, field: &str) -> Result<String, String> {
-        match self.field(field) {
-            None => Ok(String::new()),
-            Some(value) => {
-                let referred = reference_identifier(value);
-                referred
-                    .map(str::to_owned)
-                    .ok_or_else(|| self.wrong(field, "an object with an identifier"))
-            }
-        }
-    }
-
-    fn mode(&self) -> Result<Mode, String> {
-        match self.field("mode").and_then(Value::as_str) {
-            Some("tcp") => Ok(Mode::Tcp),
-            Some("http") => Ok(Mode::Http),
-            _ => Err(self.wrong("mode", "`tcp` or `http`")),
-        }
-    }
-
-    fn port(&self) -> Result<u16, String> {
-        let port = self
-            .field("port")
-            .and_then(Value::as_u64)
-            .and_then(|port| u16::try_from(port).ok());
-        port.ok_or_else(|| self.wrong("port", "a number up to 65535"))
-    }
-
-    fn wrong(&self, field: &str, allowed: &str) -> String {
-        let was = self
-            .answer
-            .get(field)
-            .map_or_else(|| "absent".to_owned(), Value::to_string);
-        format!(
-            "{} `{}`: `{field}` was {was}, must be {allowed}",
-            self.kind.name(),
-            self.identifier
-        )
-    }
+fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
+    serde_path_to_error::deserialize(Value::Object(fields)).map_err(|error| error.to_string())
 }
 
 /// The identifier in an answer.
