@@ -166,7 +166,6 @@ fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
         request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
         connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
         allow_http: section.truth("allow_http", default.allow_http),
-        wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
         ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
         poll_min_ms,
         poll_max_ms,

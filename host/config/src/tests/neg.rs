@@ -85,7 +85,6 @@ requests_per_second = 4
 concurrent = 5
 request_timeout_ms = 6
 connect_timeout_ms = 7
-wait_timeout_ms = 8
 ensure_timeout_ms = 9
 [sim.compute]
 listen = "127.0.0.1:9481"
@@ -122,7 +121,7 @@ status = 503
     assert_eq!((settings.poll_min_ms, settings.poll_max_ms), (2, 3));
     assert_eq!((settings.requests_per_second, settings.max_concurrent_requests), (4, 5));
     assert_eq!((settings.request_timeout_ms, settings.connect_timeout_ms), (6, 7));
-    assert_eq!((settings.wait_timeout_ms, settings.ensure_timeout_ms), (8, 9));
+    assert_eq!(settings.ensure_timeout_ms, 9);
     let sim = neg(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:9481".parse().unwrap());
     assert_eq!(
@@ -256,7 +255,7 @@ fn mistakes_about_negs_are_named() {
             "trueup.toml:12: unknown key `concurent` in [backend.neg]; did you mean `concurrent`? (known: allow_http, concurrent, \
              connect_timeout_ms, credentials_file, ensure_timeout_ms, kind, network, network_project, \
              operation_timeout_ms, poll_max_ms, poll_min_ms, project, request_timeout_ms, requests_per_second, \
-             token_env, token_file, url, wait_timeout_ms)",
+             token_env, token_file, url)",
             "trueup.toml:14: backend.neg.poll_max_ms: was 4, must be at least `poll_min_ms`, 5",
         ],
     );

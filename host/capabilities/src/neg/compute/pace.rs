@@ -11,8 +11,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// One for the whole host.
 pub(super) struct Pace {
     at_a_time: Semaphore,
-    /// The share of the concurrent requests that may wait for an operation.
-    waiting: Semaphore,
     per_second: usize,
     /// The times of the latest requests, as many as are allowed per second.
     latest: Mutex<VecDeque<Instant>>,
@@ -22,8 +20,6 @@ impl Pace {
     pub(super) fn new(per_second: u32, at_a_time: u16) -> Self {
         Self {
             at_a_time: Semaphore::new(usize::from(at_a_time)),
-            // Requests that wait for minutes must not block the guests' own requests.
-            waiting: Semaphore::new(usize::from(at_a_time / 2)),
             per_second: usize::try_from(per_second).unwrap_or(usize::MAX),
             latest: Mutex::default(),
         }
@@ -41,11 +37,6 @@ impl Pace {
         }
         latest.push_back(Instant::now());
         Some(permit)
-    }
-
-    /// A slot to wait for an operation, if one is free.
-    pub(super) fn may_wait(&self) -> Option<SemaphorePermit<'_>> {
-        self.waiting.try_acquire().ok()
     }
 }
 
@@ -77,13 +68,5 @@ mod tests {
         assert!(tokio::time::timeout(soon, third.as_mut()).await.is_err());
         drop(first);
         assert!(third.await.is_some());
-    }
-
-    #[tokio::test]
-    async fn half_of_the_slots_may_wait_for_operations() {
-        let pace = Pace::new(100, 4);
-        let (first, second) = (pace.may_wait(), pace.may_wait());
-        assert!(first.is_some() && second.is_some() && pace.may_wait().is_none());
-        assert!(Pace::new(100, 1).may_wait().is_none());
     }
 }

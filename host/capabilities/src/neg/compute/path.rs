@@ -65,11 +65,6 @@ impl Paths {
         let path = format!("{}/operations/{number}", self.zone(zone)?);
         Ok(request(Method::GET, path, String::new(), None))
     }
-
-    pub(super) fn wait(&self, zone: &str, number: u64) -> Result<Request, Error> {
-        let path = format!("{}/operations/{number}/wait", self.zone(zone)?);
-        Ok(request(Method::POST, path, String::new(), None))
-    }
 }
 
 fn request(method: Method, path: String, query: String, body: Option<Value>) -> Request {

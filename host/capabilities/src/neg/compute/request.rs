@@ -26,20 +26,13 @@ const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// The API, for the whole host.
 pub(super) struct Requests {
-    /// For guests' requests: withheld if this host may not act.
-    asking: Sender,
-    /// For polling operations, which changes nothing.
-    watching: Sender,
+    client: Client,
+    times: Times,
     /// Base URL without a trailing slash.
     base: String,
     credentials: Credentials,
     pub(super) pace: Pace,
     retry_pause: Duration,
-}
-
-struct Sender {
-    client: Client,
-    times: Times,
 }
 
 /// A request before it is sent, perhaps several times.
@@ -71,16 +64,13 @@ impl Failure {
 impl Requests {
     pub(super) fn new(settings: &Settings, credentials: Credentials) -> Result<Self, SettingsError> {
         let base = settings.base()?;
-        let connect = Duration::from_millis(settings.connect_timeout_ms);
-        let sender = |request_ms| {
-            let request = Duration::from_millis(request_ms);
-            let times = Times { request, connect };
-            let client = client(&base, times, &Matcher::from_env())?;
-            Ok::<_, SettingsError>(Sender { client, times })
+        let times = Times {
+            request: Duration::from_millis(settings.request_timeout_ms),
+            connect: Duration::from_millis(settings.connect_timeout_ms),
         };
         Ok(Self {
-            asking: sender(settings.request_timeout_ms)?,
-            watching: sender(settings.wait_timeout_ms)?,
+            client: client(&base, times, &Matcher::from_env())?,
+            times,
             base: base.as_str().trim_end_matches('/').to_owned(),
             credentials,
             pace: Pace::new(settings.requests_per_second, settings.max_concurrent_requests),
@@ -93,7 +83,7 @@ impl Requests {
     pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
         let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
         loop {
-            let failure = match self.with_token(&self.asking, fence, request).await {
+            let failure = match self.with_token(fence, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -107,21 +97,21 @@ impl Requests {
         }
     }
 
-    /// Polls an operation once.
+    /// Polls an operation once. Changes nothing, so it is sent even if this host may not act.
     pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
-        let answer = self.with_token(&self.watching, &Fence::open(), request).await;
+        let answer = self.with_token(&Fence::open(), request).await;
         answer.map_err(|failure| failure.error)
     }
 
     /// Uses another token if the first is refused.
-    async fn with_token(&self, sender: &Sender, fence: &Fence, request: &Request) -> Result<Value, Failure> {
+    async fn with_token(&self, fence: &Fence, request: &Request) -> Result<Value, Failure> {
         let mut is_first = true;
         loop {
             let token =
                 self.credentials.token().await.map_err(|problem| {
                     Failure::lasting(Error::Unavailable(format!("{}: {problem}", request.shown())))
                 })?;
-            match self.once(sender, fence, request, &token).await {
+            match self.once(fence, request, &token).await {
                 Err(failure) if failure.error == Error::Unauthorized && is_first => {
                     self.credentials.refused(&token).await;
                     is_first = false;
@@ -131,12 +121,11 @@ impl Requests {
         }
     }
 
-    async fn once(&self, sender: &Sender, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
+    async fn once(&self, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
         };
-        let Sender { client, times } = sender;
         // During this wait a lease may have ended and another may have begun.
         if !fence.may_act() {
             let text = format!("{}: {NOT_SENT}", request.shown());
@@ -146,8 +135,10 @@ impl Requests {
         let json = HeaderValue::from_static("application/json");
         let headers = [(AUTHORIZATION, token.header()), (CONTENT_TYPE, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let sent = client.send(fence, request.method.clone(), &url, headers, body).await;
-        let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, *times))?;
+        let sent = self
+            .client
+            .send(fence, request.method.clone(), &url, headers, body).await;
+        let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, self.times))?;
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
         }
@@ -156,7 +147,7 @@ impl Requests {
                 error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
                 is_passing: true,
             },
-            Unread::Broken(trouble) => unanswered(request, token, trouble, *times),
+            Unread::Broken(trouble) => unanswered(request, token, trouble, self.times),
         })
     }
 }

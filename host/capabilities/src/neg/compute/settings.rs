@@ -32,16 +32,12 @@ pub struct Settings {
     pub allow_http: bool,
     /// The maximum number of requests that the whole host sends in any second, 1 to 1000. Default 10.
     pub requests_per_second: u32,
-    /// The maximum number of concurrent requests of the whole host, 1 to 1000. At most half of them wait for an
-    /// operation. Default 4.
+    /// The maximum number of concurrent requests of the whole host, 1 to 1000. Default 4.
     pub max_concurrent_requests: u16,
     /// Timeout in milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
     pub request_timeout_ms: u64,
     /// Timeout in milliseconds for connecting, 1 to 3600000. Default 10000.
     pub connect_timeout_ms: u64,
-    /// Timeout in milliseconds for one request that waits for an operation, 1 to 3600000: Compute Engine answers it
-    /// after about two minutes. Default 150000.
-    pub wait_timeout_ms: u64,
     /// How many milliseconds `ensure` waits for a NEG that it creates, 1 to 3600000. Default 120000.
     pub ensure_timeout_ms: u64,
     /// After this many milliseconds an operation counts as failed (`timed out`), 1 to a week. Default 3600000, an hour.
@@ -68,7 +64,6 @@ impl Settings {
             max_concurrent_requests: 4,
             request_timeout_ms: 30_000,
             connect_timeout_ms: 10_000,
-            wait_timeout_ms: 150_000,
             ensure_timeout_ms: 120_000,
             operation_timeout_ms: 3_600_000,
             poll_min_ms: 1_000,

@@ -26,7 +26,7 @@ use crate::neg::{Error, NegRef};
 /// The failure of an operation that Compute Engine does not know any more.
 const NOT_FOUND: &str = "operation not found";
 /// The failure of an operation that exceeded its time.
-const TIMED_OUT: &str = "timed out";
+pub(super) const TIMED_OUT: &str = "timed out";
 /// The maximum for `Retry-After`: an operation's end must not be missed because of it.
 const RATE_LIMIT_PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -131,46 +131,39 @@ impl Watch {
 
     /// Waits for an operation's end and returns why it failed; `None` on success.
     async fn failure(&self, started: &Started, until: Instant) -> Option<String> {
+        match self.end(&started.zone, started.number, until).await {
+            Ok(operation) => operation.failure.map(|failure| failure.text),
+            Err(unknown) => Some(unknown.to_owned()),
+        }
+    }
+
+    /// Polls an operation until it ends, at least once. An error says why its end is not known.
+    pub(super) async fn end(&self, zone: &str, number: u64, until: Instant) -> Result<Operation, &'static str> {
         let mut looks = 0;
-        let mut may_wait = true;
         loop {
-            let began = Instant::now();
             let mut pause = self.settings.poll_pause(looks);
             looks += 1;
-            match self.look(&started.zone, started.number, may_wait).await {
-                Ok(operation) if operation.is_done => return operation.failure.map(|failure| failure.text),
-                // The request itself has waited, which replaces the pause.
-                Ok(_) if began.elapsed() >= pause => pause = Duration::ZERO,
+            match self.look(zone, number).await {
+                Ok(operation) if operation.is_done => return Ok(operation),
                 Ok(_) => {}
-                Err(Error::NotFound) => return Some(NOT_FOUND.to_owned()),
+                Err(Error::NotFound) => return Err(NOT_FOUND),
                 Err(error) => {
-                    tracing::debug!(
-                        ?error,
-                        operation = started.number,
-                        "the operation could not be looked at"
-                    );
+                    tracing::debug!(?error, operation = number, "the operation could not be looked at");
                     if let Error::RateLimited(Some(ms)) = error {
                         pause = pause.max(Duration::from_millis(ms).min(RATE_LIMIT_PAUSE_MAX));
                     }
-                    // Whatever the server rejects, a plain poll is simpler.
-                    may_wait = !may_wait;
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Some(TIMED_OUT.to_owned());
+                return Err(TIMED_OUT);
             }
             sleep(pause.min(left)).await;
         }
     }
 
-    /// Polls an operation: waits at the server if there is a slot for that, or else asks for its current state.
-    pub(super) async fn look(&self, zone: &str, number: u64, may_wait: bool) -> Result<Operation, Error> {
-        let slot = if may_wait { self.requests.pace.may_wait() } else { None };
-        let request = match slot {
-            Some(_) => self.paths.wait(zone, number)?,
-            None => self.paths.get_operation(zone, number)?,
-        };
+    async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
+        let request = self.paths.get_operation(zone, number)?;
         let answer = self.requests.look(&request).await?;
         operation_of(&request.shown(), &answer)
     }
