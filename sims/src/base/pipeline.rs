@@ -28,7 +28,7 @@ use super::{LOG_TARGET, admin};
 use super::faults::{FaultFields, When};
 use super::refusal::Refusal;
 use super::service::{Request, Service};
-use super::traffic::{End, Traffic};
+use super::traffic::Traffic;
 
 /// Milliseconds since 1970. They advance evenly, even if the machine's clock is set meanwhile.
 pub(crate) fn now_ms() -> u64 {
@@ -198,38 +198,18 @@ fn is_cut(answer: &Response) -> bool {
 async fn serve<S: Service>(State(pipeline): State<Arc<Pipeline<S>>>, request: axum::extract::Request) -> Response {
     let (parts, body) = request.into_parts();
     let target = S::target(&parts);
-    let counted = CountedRequest::begin(&pipeline, S::label(&parts.method, target.as_ref()));
+    pipeline.traffic().begin(S::label(&parts.method, target.as_ref()));
+    let _counted = CountedRequest(&pipeline);
     let response = pipeline.process(target.as_ref(), &parts, body).await;
-    let response = response.unwrap_or_else(IntoResponse::into_response);
-    counted.end(if is_cut(&response) {
-        End::Cut
-    } else {
-        End::Answered(response.status().as_u16())
-    });
-    response
+    response.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// A request in flight, until it ends or is dropped.
-struct CountedRequest<'a, S: Service> {
-    pipeline: &'a Pipeline<S>,
-    end: Option<End>,
-}
-
-impl<'a, S: Service> CountedRequest<'a, S> {
-    fn begin(pipeline: &'a Pipeline<S>, label: String) -> Self {
-        pipeline.traffic().begin(label);
-        Self { pipeline, end: None }
-    }
-
-    fn end(mut self, end: End) {
-        self.end = Some(end);
-    }
-}
+struct CountedRequest<'a, S: Service>(&'a Pipeline<S>);
 
 impl<S: Service> Drop for CountedRequest<'_, S> {
     fn drop(&mut self) {
-        let end = self.end.take().unwrap_or(End::Abandoned);
-        self.pipeline.traffic().end(end);
+        self.0.traffic().end();
     }
 }
 

@@ -94,8 +94,6 @@ async fn the_rate_limit_says_when_to_come_back_unless_told_not_to() {
             counted["requests"],
             json!({"GET /api/LBaaS/v1/backend.json": admitted + 1})
         );
-        assert_eq!(counted["answers"], json!({"200": admitted, "429": 1}));
-        assert_eq!(counted["rate_limited"], 1);
         assert!(admitted >= 2, "a second's requests come at once");
     }
     let sim = Sim::start(json!({"rate_limit_per_second": 5})).await;
@@ -212,7 +210,6 @@ async fn a_connection_is_closed_without_an_answer() {
         assert!(error.is_request() && !error.is_timeout(), "{error:?}");
         assert_eq!(sim.names(BACKENDS).await.len(), created, "{close}");
     }
-    assert_eq!(sim.get("/requests").await["connections_cut"], 2);
 }
 
 #[tokio::test]
@@ -233,18 +230,18 @@ async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
     };
     // Neither this nor what is counted has a latency.
     let created = async || sim.get("/state").await["objects"].as_array().unwrap().len();
-    let abandoned = async || sim.get("/requests").await["abandoned"].as_u64().unwrap();
+    let is_gone = async || sim.get("/requests").await["requests_in_flight"] == 0;
     sim.fault(json!({"method": "POST", "delay_ms": HOUR_MS, "when": "before", "times": 1}))
         .await;
     let connection = send().await;
     until("the fault", async || sim.get("/faults").await == json!([])).await;
     drop(connection);
-    until("the server to notice", async || abandoned().await == 1).await;
+    until("the server to notice", &is_gone).await;
     assert_eq!(created().await, 0);
 
     let connection = send().await;
     until("the effect", async || created().await == 1).await;
     drop(connection);
-    until("the server to notice", async || abandoned().await == 2).await;
+    until("the server to notice", &is_gone).await;
     assert_eq!(created().await, 1, "gone in the latency after the effect");
 }
