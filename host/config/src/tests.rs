@@ -158,10 +158,7 @@ fn the_quickstart_fits_together() {
         "it lets in the backend's token"
     );
     let server = sim.server("token");
-    let balancers: Vec<_> = server
-        .load_balancers
-        .iter()
-        .collect();
+    let balancers: Vec<_> = server.load_balancers.iter().collect();
     assert_eq!(
         balancers,
         lbaas(&config).adapter.load_balancers.iter().collect::<Vec<_>>()

@@ -58,10 +58,7 @@ async fn get_faults<S: Service>(State(pipeline): Shared<S>) -> Response {
 }
 
 /// Everything due has settled before the new fault applies.
-async fn post_fault<S: Service>(
-    State(pipeline): Shared<S>,
-    body: Body<Fault>,
-) -> Result<StatusCode, Refusal> {
+async fn post_fault<S: Service>(State(pipeline): Shared<S>, body: Body<Fault>) -> Result<StatusCode, Refusal> {
     let Json(fault) = body?;
     pipeline.settled()?.faults().add(fault);
     Ok(StatusCode::CREATED)

@@ -76,11 +76,8 @@ pub(crate) struct FaultFields {
 impl FaultFields {
     /// Sets the defaults, or returns the first problem.
     fn checked(mut self) -> Result<Self, String> {
-        let (has_status, has_delay, has_fail) = (
-            self.status.is_some(),
-            self.delay_ms.is_some(),
-            self.fail_next.is_some(),
-        );
+        let (has_status, has_delay, has_fail) =
+            (self.status.is_some(), self.delay_ms.is_some(), self.fail_next.is_some());
         let effects = [has_status, has_delay, self.close.is_some(), has_fail];
         if effects.iter().filter(|is_set| **is_set).count() != 1 {
             return Err("fault: must hold exactly one of `status`, `delay_ms`, `close` and `fail_next`".to_owned());

@@ -24,11 +24,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use super::{LOG_TARGET, admin};
 use super::faults::{FaultFields, When};
 use super::refusal::Refusal;
 use super::service::{Request, Service};
 use super::traffic::Traffic;
+use super::{LOG_TARGET, admin};
 
 /// Milliseconds since 1970. They advance evenly, even if the machine's clock is set meanwhile.
 pub(crate) fn now_ms() -> u64 {
@@ -94,9 +94,7 @@ impl<S: Service> Pipeline<S> {
         let service = self.service();
         admitted.map_err(|wait_ns| Refusal {
             // In seconds: rounded up, at least 1.
-            retry_after_s: service
-                .retry_after()
-                .then(|| wait_ns.div_ceil(1_000_000_000).max(1)),
+            retry_after_s: service.retry_after().then(|| wait_ns.div_ceil(1_000_000_000).max(1)),
             ..S::refusal(StatusCode::TOO_MANY_REQUESTS, None, "Rate Limit Exceeded")
         })?;
         let authorization = parts.headers.get(header::AUTHORIZATION);
@@ -111,9 +109,13 @@ impl<S: Service> Pipeline<S> {
         body: Body,
     ) -> Result<Response, Refusal> {
         // The server notices that a client disconnected only once it has read the whole request.
-        let body = body::to_bytes(body, S::BODY_BYTES_MAX)
-            .await
-            .map_err(|error| S::refusal(StatusCode::BAD_REQUEST, None, &format!("the body could not be read: {error}")))?;
+        let body = body::to_bytes(body, S::BODY_BYTES_MAX).await.map_err(|error| {
+            S::refusal(
+                StatusCode::BAD_REQUEST,
+                None,
+                &format!("the body could not be read: {error}"),
+            )
+        })?;
         self.admit(parts)?;
         let fault = {
             let (method, uri) = (parts.method.as_str(), &parts.uri);

@@ -13,12 +13,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::admin;
 use super::calls::Call;
 use super::config::ServerConfig;
 use super::refusal::Refusal;
 use super::target::{ApiMethod, Target};
 use super::world::World;
-use super::admin;
 use crate::base::LOG_TARGET;
 use crate::base::faults::Faults;
 use crate::base::pipeline::{Pipeline, now_ms};

@@ -76,6 +76,9 @@ mod tests {
             assert_eq!(budgets.admit("b", now), Admitted::Line);
         }
         let outcome = budgets.notice();
-        assert!(outcome.starts_with("access denied: 2 refusals within 60 s; "), "{outcome}");
+        assert!(
+            outcome.starts_with("access denied: 2 refusals within 60 s; "),
+            "{outcome}"
+        );
     }
 }

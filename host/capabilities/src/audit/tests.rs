@@ -392,10 +392,7 @@ fn a_guest_with_too_many_refusals_has_its_lines_and_a_notice() {
     let lines = read_all(folder.path());
     let scopes: Vec<_> = lines.iter().map(|line| line.scope.as_str()).collect();
     let order = ["lb-0", "lb-1", "lb-2", "lb-3", "lb-4", "*", "lbaas@2"];
-    assert_eq!(
-        scopes, order,
-        "in the order in which they came, and not limited itself"
-    );
+    assert_eq!(scopes, order, "in the order in which they came, and not limited itself");
     assert_eq!(
         (lines[5].call.as_str(), lines[5].at_ms, lines[5].guest.as_str()),
         ("*", 5, "lbaas")

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
-use trueup_base::{regular, replace};
+use trueup_base::regular;
 
 use self::caught::caught;
 use super::api::{Api, Applied, Watch};
@@ -61,7 +61,7 @@ impl Embedded {
     /// # Errors
     /// If another process has it open, or it can't be created or read.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let database = || create(FileBackend::new(own_file(path, replace::sync_folder)?)?);
+        let database = || create(FileBackend::new(own_file(path)?)?);
         let opened = database().and_then(|database| Self::of(database, Some(path)));
         opened.map_err(|error| not_opened(path, &error))
     }

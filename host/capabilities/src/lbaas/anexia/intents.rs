@@ -12,8 +12,7 @@
 //! folder does not say which. In that case each Service is looked up by name once.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,6 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::replace::{self, Durable};
-use trueup_base::{folder, regular};
 
 use crate::lbaas::Spec;
 
@@ -288,17 +286,10 @@ impl Intents {
     }
 }
 
-/// Durably writes a new file and its name.
+/// Durably writes a file and its name.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let write = || {
-        let folder = regular::folder_of(path);
-        folder::make(folder, Durable::No)?;
-        let mut file = File::create(path)?;
-        file.write_all(content)?;
-        file.sync_data()?;
-        File::open(folder)?.sync_data()
-    };
-    write().map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))
+    let written = replace::replace_file(path, content, Durable::Yes);
+    written.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))
 }
 
 fn remove(path: &Path) -> io::Result<()> {

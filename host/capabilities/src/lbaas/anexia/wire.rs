@@ -76,7 +76,9 @@ pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
     let mut fields: Map<String, Value> = texts.map(|field| ((*field).to_owned(), Value::from(""))).collect();
     fields.extend(present(kind, answer));
     if let Some(text) = fields.get_mut("mode") {
-        let mode = [Mode::Tcp, Mode::Http].into_iter().find(|mode| *text == mode_text(*mode));
+        let mode = [Mode::Tcp, Mode::Http]
+            .into_iter()
+            .find(|mode| *text == mode_text(*mode));
         *text = mode.map_or_else(|| text.clone(), |mode| json!(mode));
     }
     let spec = match kind {

@@ -11,7 +11,6 @@ use std::path::Path;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
-use trueup_base::replace;
 
 use crate::own_file::own_file;
 
@@ -77,7 +76,7 @@ impl Operations {
     /// If it can't be created, if another process has it open, or if a host of this version did not write it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let of = format!("operations file `{}`", path.display());
-        let file = own_file(path, replace::sync_folder).map_err(|error| StoreError::new(&of, error))?;
+        let file = own_file(path).map_err(|error| StoreError::new(&of, error))?;
         Self::create(of, FileBackend::new(file))
     }
 

@@ -137,7 +137,8 @@ impl Requests {
         let body = request.body.as_ref().map(Value::to_string);
         let sent = self
             .client
-            .send(fence, request.method.clone(), &url, headers, body).await;
+            .send(fence, request.method.clone(), &url, headers, body)
+            .await;
         let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, self.times))?;
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
