@@ -4,6 +4,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::settings::Settings;
@@ -50,49 +51,51 @@ fn sent(endpoint: &Endpoint) -> Result<Value, Error> {
     Ok(Value::Object(fields))
 }
 
+/// A page of endpoints in an answer.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Page {
+    items: Vec<Item>,
+    next_page_token: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    network_endpoint: Received,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Received {
+    instance: String,
+    ip_address: String,
+    ipv6_address: String,
+    port: u16,
+}
+
 /// One page of endpoints, canonical, and the token of the next.
 ///
 /// # Errors
 /// The invalid part of the answer.
 pub(super) fn page(answer: &Value) -> Result<(Vec<Endpoint>, Option<String>), String> {
-    let items = match answer.get("items") {
-        None => &[][..],
-        Some(Value::Array(items)) => items,
-        Some(_) => return Err("`items` is not a list".to_owned()),
-    };
     if !answer.is_object() {
         return Err("the answer is not an object".to_owned());
     }
-    let endpoints: Result<_, _> = items.iter().map(|item| received(item.get("networkEndpoint"))).collect();
-    let token = match answer.get("nextPageToken") {
-        None => None,
-        Some(Value::String(token)) => Some(token.clone()).filter(|token| !token.is_empty()),
-        Some(_) => return Err("`nextPageToken` is not text".to_owned()),
-    };
-    Ok((endpoints?, token))
+    let page: Page = serde_path_to_error::deserialize(answer).map_err(|error| error.to_string())?;
+    let endpoints = page.items.into_iter().map(|item| received(item.network_endpoint));
+    let token = Some(page.next_page_token).filter(|token| !token.is_empty());
+    Ok((endpoints.collect(), token))
 }
 
-fn received(endpoint: Option<&Value>) -> Result<Endpoint, String> {
-    let fields = endpoint.and_then(Value::as_object);
-    let fields = fields.ok_or("an item has no `networkEndpoint`")?;
-    let text = |name: &str| match fields.get(name) {
-        None => Ok(""),
-        Some(Value::String(text)) => Ok(text.as_str()),
-        Some(_) => Err(format!("`{name}` of an endpoint is not text")),
-    };
-    let port = match fields.get("port") {
-        None => 0,
-        Some(port) => port
-            .as_u64()
-            .filter(|port| *port <= 65_535)
-            .ok_or_else(|| format!("`port` of an endpoint is {port}, which is no port"))?,
-    };
-    Ok(Endpoint {
-        ip: canonical::<Ipv4Addr>(text("ipAddress")?),
-        ipv6: canonical::<Ipv6Addr>(text("ipv6Address")?),
-        port: if port == 0 { String::new() } else { port.to_string() },
-        node: text("instance")?.rsplit('/').next().unwrap_or_default().to_owned(),
-    })
+fn received(endpoint: Received) -> Endpoint {
+    let port = Some(endpoint.port).filter(|port| *port != 0);
+    Endpoint {
+        ip: canonical::<Ipv4Addr>(&endpoint.ip_address),
+        ipv6: canonical::<Ipv6Addr>(&endpoint.ipv6_address),
+        port: port.map(|port| port.to_string()).unwrap_or_default(),
+        node: endpoint.instance.rsplit('/').next().unwrap_or_default().to_owned(),
+    }
 }
 
 /// An address in its canonical spelling; other text stays as it is.
