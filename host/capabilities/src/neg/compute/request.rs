@@ -26,7 +26,10 @@ const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// The API, for the whole host.
 pub(super) struct Requests {
-    client: Client,
+    /// For guests' requests: withheld if this host may not act.
+    asking: Client,
+    /// For polling operations, which changes nothing: it belongs to no lease.
+    watching: Client,
     times: Times,
     /// Base URL without a trailing slash.
     base: String,
@@ -68,8 +71,10 @@ impl Requests {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
         };
+        let client = || client(&base, times, &Matcher::from_env());
         Ok(Self {
-            client: client(&base, times, &Matcher::from_env())?,
+            asking: client()?,
+            watching: client()?,
             times,
             base: base.as_str().trim_end_matches('/').to_owned(),
             credentials,
@@ -83,7 +88,7 @@ impl Requests {
     pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
         let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
         loop {
-            let failure = match self.with_token(fence, request).await {
+            let failure = match self.with_token(&self.asking, fence, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -97,21 +102,21 @@ impl Requests {
         }
     }
 
-    /// Polls an operation once. Changes nothing, so it is sent even if this host may not act.
+    /// Polls an operation once.
     pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
-        let answer = self.with_token(&Fence::open(), request).await;
+        let answer = self.with_token(&self.watching, &Fence::open(), request).await;
         answer.map_err(|failure| failure.error)
     }
 
     /// Uses another token if the first is refused.
-    async fn with_token(&self, fence: &Fence, request: &Request) -> Result<Value, Failure> {
+    async fn with_token(&self, client: &Client, fence: &Fence, request: &Request) -> Result<Value, Failure> {
         let mut is_first = true;
         loop {
             let token =
                 self.credentials.token().await.map_err(|problem| {
                     Failure::lasting(Error::Unavailable(format!("{}: {problem}", request.shown())))
                 })?;
-            match self.once(fence, request, &token).await {
+            match self.once(client, fence, request, &token).await {
                 Err(failure) if failure.error == Error::Unauthorized && is_first => {
                     self.credentials.refused(&token).await;
                     is_first = false;
@@ -121,7 +126,7 @@ impl Requests {
         }
     }
 
-    async fn once(&self, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
+    async fn once(&self, client: &Client, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
@@ -135,10 +140,7 @@ impl Requests {
         let json = HeaderValue::from_static("application/json");
         let headers = [(AUTHORIZATION, token.header()), (CONTENT_TYPE, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let sent = self
-            .client
-            .send(fence, request.method.clone(), &url, headers, body)
-            .await;
+        let sent = client.send(fence, request.method.clone(), &url, headers, body).await;
         let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, self.times))?;
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
