@@ -148,37 +148,6 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
     text
 }
 
-/// Whether [`series_name`] could return this text: `name`, or `name{key="value",...}` with labels ordered by key.
-pub fn is_series_name(text: &str) -> bool {
-    let is_word = |word: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-        !word.is_empty() && word.chars().all(plain) && !word.starts_with(|c: char| c.is_ascii_digit())
-    };
-    let Some((name, mut rest)) = text.split_once('{') else {
-        return is_word(text);
-    };
-    let mut before = "";
-    while let Some((key, value)) = rest.split_once("=\"") {
-        let mut escaped = false;
-        let end = value.char_indices().find(|&(_, c)| {
-            let ends = c == '"' && !escaped;
-            escaped = c == '\\' && !escaped;
-            ends
-        });
-        let Some(after) = end.and_then(|(at, _)| value.get(at + 1..)) else {
-            return false;
-        };
-        if !is_word(key) || key <= before {
-            return false;
-        }
-        match after.strip_prefix(',') {
-            Some(more) => (before, rest) = (key, more),
-            None => return is_word(name) && after == "}",
-        }
-    }
-    false
-}
-
 impl Registry {
     /// Adds to a counter of the host.
     pub fn count(&self, name: &str, labels: &[(&str, &str)], delta: u64) {
@@ -332,22 +301,6 @@ mod tests {
             series_name("n", &[label("z", "1"), label("a", "q\"\\\n")]),
             r#"n{a="q\"\\\n",z="1"}"#
         );
-        for name in ["up", "n:a_b", r#"n{a="q\"\\\n",z="1"}"#, r#"n{a=""}"#] {
-            assert!(is_series_name(name), "{name}");
-        }
-        for none in [
-            "",
-            "x{}",
-            "x{a=b}",
-            "x y",
-            "1x",
-            r#"x{b="1",a="2"}"#,
-            r#"x{a="1"} "#,
-            r#"x{a="1"#,
-            r#"{a="1"}"#,
-        ] {
-            assert!(!is_series_name(none), "{none}");
-        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::metrics::{Registry, is_series_name};
+use trueup_capabilities::metrics::Registry;
 use trueup_capabilities::random::Random;
 use trueup_sources::yaml::{self, FieldError, Node};
 
@@ -56,15 +56,7 @@ pub(super) const METRICS: Capability = Capability {
 };
 
 fn series(node: &Node) -> Result<(), FieldError> {
-    let series: BTreeMap<String, f64> = yaml::read(node)?;
-    match series.into_keys().find(|name| !is_series_name(name)) {
-        None => Ok(()),
-        Some(name) => {
-            let must =
-                "is no series, must be `name` or `name{key=\"value\",...}` with the labels in order of their keys";
-            Err(FieldError::of(node.entry(&name).unwrap_or(node), must).within(name))
-        }
-    }
+    yaml::read::<BTreeMap<String, f64>>(node).map(drop)
 }
 
 impl Simulation for Registry {
