@@ -24,6 +24,14 @@ pub trait Telemetry {
     fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
         self.log(Level::Warn, message, fields);
     }
+
+    /// Passes on a value that was read; logs a warning if there is none.
+    fn or_warn<T>(&mut self, value: Option<T>, message: &str, fields: &[(&str, &str)]) -> Option<T> {
+        if value.is_none() {
+            self.warn(message, fields);
+        }
+        value
+    }
 }
 
 /// The clock, for guests whose world has it.

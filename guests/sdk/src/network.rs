@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::address::{self, Address};
@@ -13,75 +14,50 @@ use crate::address::{self, Address};
 /// An address and the length of its network prefix in bits. Ordered by address (IPv4 before IPv6, by number), then by
 /// prefix length; displayed as `address/length`, with the canonical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Network {
-    address: Address,
-    prefix_len: u8,
-}
-
-/// Bits of an IPv4 address.
-const V4_BITS: u8 = 32;
-/// Bits of an IPv6 address.
-const V6_BITS: u8 = 128;
+pub struct Network(IpNet);
 
 impl Network {
     /// `None` unless the text is an address, `/`, and a prefix length in decimal digits without leading zero, at most
     /// 32 or 128; `None` for an IPv4-mapped IPv6 address.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
-        let written: IpAddr = address.parse().ok()?;
-        let address = Address::from(written);
-        // A mapped address: written as IPv6, but IPv4.
-        if written.is_ipv6() && address.is_v4() {
-            return None;
-        }
-        let prefix_len = prefix_len(length).filter(|&length| length <= bits(address))?;
-        Some(Self { address, prefix_len })
+        let address: IpAddr = address.parse().ok()?;
+        // `0` is a length; `00`, `08`, `+8` and the empty text are none.
+        let is_plain = matches!(length.as_bytes(), [b'0'] | [b'1'..=b'9', ..]);
+        let is_mapped = address != address.to_canonical();
+        let length = length.parse().ok().filter(|_| is_plain && !is_mapped)?;
+        IpNet::new(address, length).ok().map(Self)
     }
 
     /// The address with its host bits.
     pub fn address(self) -> Address {
-        self.address
+        self.0.addr().into()
     }
 
     /// From 0 to 32 or 128.
     pub fn prefix_len(self) -> u8 {
-        self.prefix_len
+        self.0.prefix_len()
     }
 
     /// True for IPv4.
     pub fn is_v4(self) -> bool {
-        self.address.is_v4()
+        self.address().is_v4()
     }
 
     /// The same with zero host bits: `10.1.2.9/24` becomes `10.1.2.0/24`.
     pub fn without_host_bits(self) -> Self {
-        let address = match self.address.ip() {
-            IpAddr::V4(ip) => {
-                let mask = u32::MAX.checked_shl(u32::from(V4_BITS - self.prefix_len)).unwrap_or(0);
-                IpAddr::from((ip.to_bits() & mask).to_be_bytes())
-            }
-            IpAddr::V6(ip) => {
-                let mask = u128::MAX.checked_shl(u32::from(V6_BITS - self.prefix_len)).unwrap_or(0);
-                IpAddr::from((ip.to_bits() & mask).to_be_bytes())
-            }
-        };
-        Self {
-            // Zero host bits make the network of a plain IPv6 address look mapped only if it was mapped before.
-            address: Address::from(address),
-            ..self
-        }
+        Self(self.0.trunc())
     }
 
     /// True if the address is in this network: the same family and the same prefix bits.
     pub fn contains(self, address: Address) -> bool {
-        let of_address = Self { address, ..self };
-        self.is_v4() == address.is_v4() && self.without_host_bits() == of_address.without_host_bits()
+        self.0.contains(&address.ip())
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.address, self.prefix_len)
+        self.0.fmt(formatter)
     }
 }
 
@@ -97,19 +73,9 @@ impl<'de> Deserialize<'de> for Network {
     }
 }
 
-fn bits(address: Address) -> u8 {
-    if address.is_v4() { V4_BITS } else { V6_BITS }
-}
-
 /// The text before a `/`, if there is one: the address part of an address with network, not parsed yet.
 pub fn without_prefix_len(text: &str) -> &str {
     text.split_once('/').map_or(text, |(address, _)| address)
-}
-
-/// `0` is a length; `00`, `08`, `+8` and the empty text are none.
-fn prefix_len(digits: &str) -> Option<u8> {
-    let is_plain = matches!(digits.as_bytes(), [b'0'] | [b'1'..=b'9', ..]);
-    digits.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]

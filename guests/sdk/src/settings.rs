@@ -19,8 +19,8 @@ pub struct Given {
     members: BTreeMap<String, Value>,
     /// The settings that the guest has asked for.
     known: BTreeSet<&'static str>,
-    /// The errors of wrong settings.
-    wrong: BTreeMap<&'static str, String>,
+    /// The wrong settings in the order in which the guest asked: the name, what it was, and what it must be.
+    wrong: Vec<(&'static str, Value, String)>,
     /// The error of the first required setting that is missing.
     missing: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Given {
         Ok(Self {
             members: members.into_iter().collect(),
             known: BTreeSet::new(),
-            wrong: BTreeMap::new(),
+            wrong: Vec::new(),
             missing: None,
         })
     }
@@ -50,10 +50,14 @@ impl Given {
         let value = self.members.get(name)?;
         let read = read(value);
         if read.is_none() {
-            let error = format!("{name}: was {value}, must be {must_be}");
-            self.wrong.insert(name, error);
+            self.wrong.push((name, value.clone(), must_be.to_owned()));
         }
         read
+    }
+
+    /// Lets [`Given::end`] return an error for a setting that alone is right, or was not given.
+    pub fn refuse(&mut self, name: &'static str, was: impl Into<Value>, must_be: String) {
+        self.wrong.push((name, was.into(), must_be));
     }
 
     /// As [`Given::value`], for a text.
@@ -104,8 +108,8 @@ impl Given {
     /// setting by name, else `NAME: was not set, must be TEXT` for the setting that was required first.
     pub fn end<T>(self, settings: T) -> Result<T, String> {
         for (name, value) in &self.members {
-            if let Some(error) = self.wrong.get(name.as_str()) {
-                return Err(error.clone());
+            if let Some((_, was, must_be)) = self.wrong.iter().find(|wrong| wrong.0 == name) {
+                return Err(format!("{name}: was {was}, must be {must_be}"));
             }
             if self.known.is_empty() {
                 return Err(format!("{name}: was {value}, must not be set: there are no settings"));
@@ -118,6 +122,22 @@ impl Given {
             }
         }
         self.missing.map_or(Ok(settings), Err)
+    }
+
+    /// As [`Given::end`] for a guest with words of its own, which needs no setting. `one_of` leads to the names of all
+    /// settings, `wrong` words what a setting was and must be.
+    ///
+    /// # Errors
+    /// `NAME: unknown setting` for the first unknown one by name, else the first wrong one in the order asked.
+    pub fn end_in_words<T>(self, settings: T, one_of: &str, wrong: fn(&Value, &str) -> String) -> Result<T, String> {
+        if let Some(name) = self.members.keys().find(|name| !self.known.contains(name.as_str())) {
+            let names = self.known.iter().copied().collect::<Vec<_>>().join(", ");
+            return Err(format!("{name}: unknown setting{one_of}{names}"));
+        }
+        match self.wrong.first() {
+            Some((name, was, must_be)) => Err(format!("{name}: {}", wrong(was, must_be))),
+            None => Ok(settings),
+        }
     }
 }
 
