@@ -8,7 +8,6 @@ use trueup_benches::probe::Probe;
 use trueup_benches::service::{self, Listed, Size};
 use trueup_benches::stage::{self, Stage};
 use trueup_engine::{Engine, Options};
-use trueup_guest_lbaas::settings::Settings;
 
 const SIZES: [Size; 3] = [
     Size { ports: 10, servers: 10 },
@@ -94,7 +93,7 @@ fn check_natively(bencher: Bencher<'_, '_>, size: Size) {
     let engine = STAGE.runtime.block_on(size.filled()).expect("a list");
     let listed = STAGE.runtime.block_on(service::listed(&engine)).expect("a list");
     let desired = size.desired();
-    bencher.bench_local(|| trueup_guest_lbaas::check(&Settings::DEFAULT, &desired, listed.clone()));
+    bencher.bench_local(|| service::check_natively(&desired, listed.clone()));
 }
 
 #[divan::bench(args = SIZES)]

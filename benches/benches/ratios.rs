@@ -14,7 +14,6 @@ use trueup_benches::stage::{self, Stage};
 use trueup_benches::table::{self, against, row, times};
 use trueup_engine::Guest;
 use trueup_engine::{Engine, Options};
-use trueup_guest_lbaas::settings::Settings;
 
 /// How much to measure.
 struct Effort {
@@ -170,7 +169,7 @@ fn checks(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
         let mut simulated = stage.runtime.block_on(stage.instance(engine))?;
         let mut probe = stage.runtime.block_on(Probe::start(&stage.engine, stage.host(list)))?;
         let mut guest = || timed(|| stage.runtime.block_on(stage::check(&mut instance, &args)));
-        let mut native = || timed(|| Ok(trueup_guest_lbaas::check(&Settings::DEFAULT, &desired, listed.clone())));
+        let mut native = || timed(|| Ok(service::check_natively(&desired, listed.clone())));
         let mut copied = || {
             timed(|| {
                 drop(black_box(listed.clone()));

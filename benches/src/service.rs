@@ -13,6 +13,8 @@ use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{self, Api as _};
 use trueup_guest_lbaas::bindings::exports::trueup::lbaas::reconciliation as native;
 use trueup_guest_lbaas::bindings::trueup::lbaas::types;
+use trueup_guest_lbaas::settings::Settings;
+use trueup_guest_lbaas::{check, input, own};
 
 use crate::stage::NOW_MS;
 
@@ -334,4 +336,17 @@ fn native_object(object: lbaas::Object) -> types::Object {
             }),
         },
     }
+}
+
+/// The decision of `reconcile-check` in Rust, from what the API listed under the service's tag.
+///
+/// # Errors
+/// Those of `reconcile-check`.
+pub fn check_natively(desired: &native::Desired, listed: Vec<types::Object>) -> Result<native::Plan, native::Error> {
+    let desired = input::parse(desired).map_err(native::Error::InvalidInput)?;
+    check::plan(
+        &Settings::DEFAULT,
+        &desired,
+        &own::split(&desired.load_balancers, &listed),
+    )
 }

@@ -5,21 +5,18 @@ use trueup_guest::Level;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
 use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
-use crate::own::{self, Own};
+use crate::own::{self, Found, Own};
 use crate::settings::Settings;
 use crate::world::World;
-use crate::{check, input, outcome, reconcile as rounds, status as service};
+use crate::{check, input, order, outcome, reconcile as rounds, status as service};
 
 /// `reconciliation.reconcile-check`
 ///
 /// # Errors
 /// As the contract states; bad input before any question.
 pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Plan, Error> {
-    logged(world, "reconcile-check", desired, |world, desired| {
-        let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
-        let owned = own::split(&desired.load_balancers, &listed);
-        count_retrieved(world, &owned);
-        check::plan(settings, desired, &owned)
+    listed(world, "reconcile-check", desired, |desired, owned| {
+        check::plan(settings, desired, owned)
     })
 }
 
@@ -38,12 +35,7 @@ pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired)
 /// # Errors
 /// As the contract states; bad input before any question.
 pub fn status(world: &mut impl World, desired: &Desired) -> Result<Vec<AddressPorts>, Error> {
-    logged(world, "status", desired, |world, desired| {
-        let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
-        let owned = own::split(&desired.load_balancers, &listed);
-        count_retrieved(world, &owned);
-        Ok(service::in_service(&owned))
-    })
+    listed(world, "status", desired, |_, owned| Ok(service::in_service(owned)))
 }
 
 /// The part that all calls share: checks the input, then looks at each load balancer, and logs the error, if any.
@@ -71,13 +63,26 @@ fn logged<W: World, T>(
     answer
 }
 
-/// Counts what one list returned of these load balancers.
-pub(crate) fn count_retrieved<'o, 'a: 'o>(world: &mut impl World, owned: impl IntoIterator<Item = &'o Own<'a>>) {
+/// A call that decides from one list.
+fn listed<W: World, T>(
+    world: &mut W,
+    call: &str,
+    desired: &Desired,
+    decide: impl FnOnce(&DesiredState<'_>, &[Own<'_>]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    logged(world, call, desired, |world, desired| {
+        let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
+        let owned = own::split(&desired.load_balancers, &listed);
+        count_retrieved(world, owned.iter().flatten());
+        decide(desired, &owned)
+    })
+}
+
+/// Counts what one list returned of some load balancers.
+pub(crate) fn count_retrieved<'o, 'a: 'o>(world: &mut impl World, found: impl Iterator<Item = &'o Found<'a>>) {
     let mut tally = Tally::default();
-    for own in owned {
-        for (kind, count) in own.counts() {
-            tally.add_many(kind, count);
-        }
+    for found in found {
+        tally.add(order::kind(&found.object.spec));
     }
     tally.send(world, metrics::RETRIEVED);
 }

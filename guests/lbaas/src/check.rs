@@ -1,22 +1,12 @@
 //! The changes that would be needed now: one plan for all load balancers, or why there is none.
 
-use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan};
-use crate::bindings::trueup::lbaas::types::Object;
+use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Plan};
 use crate::desired::DesiredState;
 use crate::order;
 use crate::outcome;
-use crate::own::{self, Own};
+use crate::own::Own;
 use crate::plan::{self, Verdict};
 use crate::settings::Settings;
-
-/// The decision of `reconcile-check`, from what the API listed under the service's tag.
-///
-/// # Errors
-/// Those of `reconcile-check`.
-pub fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
-    let desired = crate::input::parse(desired).map_err(Error::InvalidInput)?;
-    plan(settings, &desired, &own::split(&desired.load_balancers, &listed))
-}
 
 /// The plans of all load balancers as one, in the order in which `reconcile` takes them.
 ///

@@ -3,10 +3,12 @@
 //! A [`DesiredState`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted,
 //! so that an existing resource finds its place by binary search without building a name.
 
+use std::ops::Range;
+
 use trueup_guest::address::Address;
 use trueup_guest::words;
 
-use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Mode, Server};
+use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Mode, Server, Spec};
 
 /// The health check of every backend, in the Engine's own notation: with both pairs of quotes, without braces.
 pub const HEALTH_CHECK: &str = r#""adv_check": "tcp-check""#;
@@ -23,8 +25,8 @@ pub struct DesiredState<'a> {
     pub tag: String,
     /// by name
     pub ports: Vec<Port>,
-    /// by address
-    pub addresses: Vec<External>,
+    /// ascending, in the one spelling that is sent
+    pub addresses: Vec<Address>,
     /// by name
     pub targets: Vec<Target<'a>>,
     /// at least 1
@@ -42,23 +44,12 @@ pub struct Port {
     pub internal: u16,
 }
 
-/// An external address of the service.
-#[derive(Debug)]
-pub struct External {
-    /// as a number
-    pub address: Address,
-    /// in the one spelling that is sent
-    pub text: String,
-}
-
 /// A node that servers lead to.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// the first part of its servers' names
     pub name: &'a str,
-    /// as a number
-    pub address: Address,
-    /// in the one spelling that is sent
+    /// its address in the one spelling that is sent
     pub text: String,
 }
 
@@ -82,8 +73,8 @@ fn before<'n>(name: &'n str, rest: &str) -> Option<&'n str> {
 }
 
 /// True if the text is this address in any spelling.
-fn is_address(text: &str, address: Address, canonical: &str) -> bool {
-    words::are_same(text, canonical) || Address::parse(text) == Some(address)
+fn is_address(text: &str, canonical: &str) -> bool {
+    words::are_same(text, canonical) || Address::parse(text).is_some_and(|address| address.to_string() == canonical)
 }
 
 impl Port {
@@ -108,11 +99,11 @@ impl Port {
     }
 
     /// The bind that this port wants for that address.
-    pub fn bind(&self, frontend: &str, external: &External) -> Bind {
+    pub fn bind(&self, frontend: &str, address: Address) -> Bind {
         Bind {
-            name: joined(external.family(), &self.name),
+            name: joined(family(address), &self.name),
             frontend: frontend.to_owned(),
-            address: external.text.clone(),
+            address: address.to_string(),
             port: self.external,
         }
     }
@@ -129,61 +120,72 @@ impl Port {
     }
 }
 
-impl External {
-    /// The first part of the names of its binds.
-    fn family(&self) -> &'static str {
-        if self.address.is_v4() { "v4" } else { "v6" }
-    }
+/// The first part of the names of an address's binds.
+fn family(address: Address) -> &'static str {
+    if address.is_v4() { "v4" } else { "v6" }
 }
 
+/// The column of backends.
+pub const BACKEND: usize = 0;
+/// The column of frontends.
+pub const FRONTEND: usize = 1;
+
+/// What is desired as a table, so that a resource finds its place by number: a row for each port, with its backend, its
+/// frontend, a bind for each address and a server for each target.
 impl DesiredState<'_> {
-    /// The port that wants this backend of a load balancer.
-    pub fn port_of_backend(&self, found: &Backend) -> Option<usize> {
-        if found.mode != Mode::Tcp || found.health_check != HEALTH_CHECK {
-            return None;
-        }
-        self.ports
-            .binary_search_by(|port| words::compare(&port.name, &found.name))
-            .ok()
+    /// The columns of the addresses' binds.
+    pub fn address_columns(&self) -> Range<usize> {
+        let first = FRONTEND + 1;
+        first..first + self.addresses.len()
     }
 
-    /// Whether this port wants this frontend, which leads to the port's backend.
-    pub fn is_frontend_of(&self, port: usize, found: &Frontend) -> bool {
-        found.mode == Mode::Tcp
-            && self
-                .ports
-                .get(port)
-                .is_some_and(|port| words::are_same(&port.name, &found.name))
+    /// The columns of the targets' servers.
+    pub fn target_columns(&self) -> Range<usize> {
+        let first = self.address_columns().end;
+        first..first + self.targets.len()
     }
 
-    /// The address for which this port wants this bind, which is on the port's frontend.
-    pub fn address_of_bind(&self, port: usize, found: &Bind) -> Option<usize> {
-        let port = self.ports.get(port)?;
-        if found.port != port.external {
-            return None;
-        }
-        let address = Address::parse(&found.address)?;
-        let index = self
-            .addresses
-            .binary_search_by(|external| external.address.cmp(&address))
-            .ok()?;
-        let family = self.addresses.get(index)?.family();
-        (before(&found.name, &port.name)? == family).then_some(index)
+    /// The cell's number: row by row.
+    pub fn cell(&self, port: usize, column: usize) -> usize {
+        port * self.target_columns().end + column
     }
 
-    /// The target for which this port wants this server, which is in the port's backend.
-    pub fn target_of_server(&self, port: usize, found: &Server) -> Option<usize> {
-        let port = self.ports.get(port)?;
-        if found.port != port.internal || found.check != CHECK {
-            return None;
+    /// The cell that this resource of a load balancer fulfils. `parent` is that of its parent, the port's backend or
+    /// frontend; `None` if the parent fulfils none.
+    pub fn fulfilled(&self, parent: Option<usize>, spec: &Spec) -> Option<usize> {
+        let row = parent.map(|cell| cell / self.target_columns().end);
+        let of_parent = row.and_then(|row| Some((row, self.ports.get(row)?)));
+        match spec {
+            Spec::Backend(found) => {
+                let row = self
+                    .ports
+                    .binary_search_by(|port| words::compare(&port.name, &found.name));
+                let is_same = found.mode == Mode::Tcp && found.health_check == HEALTH_CHECK;
+                row.ok().filter(|_| is_same).map(|row| self.cell(row, BACKEND))
+            }
+            Spec::Frontend(found) => {
+                let (row, port) = of_parent?;
+                let is_same = found.mode == Mode::Tcp && words::are_same(&port.name, &found.name);
+                is_same.then(|| self.cell(row, FRONTEND))
+            }
+            Spec::Bind(found) => {
+                let (row, port) = of_parent?;
+                let address = Address::parse(&found.address)?;
+                let index = self.addresses.binary_search(&address).ok()?;
+                let is_same = found.port == port.external && before(&found.name, &port.name)? == family(address);
+                is_same.then(|| self.cell(row, self.address_columns().start + index))
+            }
+            Spec::Server(found) => {
+                let (row, port) = of_parent?;
+                let name = before(&found.name, &port.name)?;
+                let index = (self.targets).binary_search_by(|target| words::compare(target.name, name));
+                let index = index.ok()?;
+                let is_same = found.port == port.internal
+                    && found.check == CHECK
+                    && is_address(&found.ip, &self.targets.get(index)?.text);
+                is_same.then(|| self.cell(row, self.target_columns().start + index))
+            }
         }
-        let name = before(&found.name, &port.name)?;
-        let index = self
-            .targets
-            .binary_search_by(|target| words::compare(target.name, name))
-            .ok()?;
-        let target = self.targets.get(index)?;
-        is_address(&found.ip, target.address, &target.text).then_some(index)
     }
 }
 
@@ -210,14 +212,26 @@ mod tests {
     fn what_is_built_is_found_again() {
         let desired = crate::simulated::desired(&["lb-1"], &[("http", 80, 30080), ("", 53, 30053)], 3);
         let desired = crate::input::parse(&desired).unwrap();
-        for (index, port) in desired.ports.iter().enumerate() {
-            assert_eq!(desired.port_of_backend(&port.backend("lb-1")), Some(index));
-            assert!(desired.is_frontend_of(index, &port.frontend("lb-1", "b")));
-            for (at, external) in desired.addresses.iter().enumerate() {
-                assert_eq!(desired.address_of_bind(index, &port.bind("f", external)), Some(at));
+        let mut cell = 0..;
+        for port in &desired.ports {
+            let backend = cell.next();
+            assert_eq!(desired.fulfilled(None, &Spec::Backend(port.backend("lb-1"))), backend);
+            let frontend = cell.next();
+            assert_eq!(
+                desired.fulfilled(backend, &Spec::Frontend(port.frontend("lb-1", "b"))),
+                frontend
+            );
+            for &address in &desired.addresses {
+                assert_eq!(
+                    desired.fulfilled(frontend, &Spec::Bind(port.bind("f", address))),
+                    cell.next()
+                );
             }
-            for (at, target) in desired.targets.iter().enumerate() {
-                assert_eq!(desired.target_of_server(index, &port.server("b", target)), Some(at));
+            for target in &desired.targets {
+                assert_eq!(
+                    desired.fulfilled(backend, &Spec::Server(port.server("b", target))),
+                    cell.next()
+                );
             }
         }
     }

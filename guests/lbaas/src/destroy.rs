@@ -17,13 +17,7 @@ struct Doomed {
     balancer: usize,
     reference: ObjectRef,
     /// why it still exists after the latest try
-    error: Option<ApiError>,
-}
-
-impl Doomed {
-    fn words(&self) -> String {
-        self.error.as_ref().map(outcome::api_words).unwrap_or_default()
-    }
+    why: Option<String>,
 }
 
 impl<W: World> Reconcile<'_, W> {
@@ -33,7 +27,7 @@ impl<W: World> Reconcile<'_, W> {
         let doomed = |(balancer, object)| Doomed {
             balancer,
             reference: order::reference(object),
-            error: None,
+            why: None,
         };
         let left = self.wait_for_still_listed(objects.into_iter().map(doomed).collect());
         if left.is_empty() {
@@ -47,14 +41,8 @@ impl<W: World> Reconcile<'_, W> {
 
     /// A list that again shows what this call has destroyed counts as one more look. Pauses before the next try; after
     /// the last look, closes the load balancers concerned and leaves theirs out of the answer.
-    fn wait_for_still_listed(&mut self, mut doomed: Vec<Doomed>) -> Vec<Doomed> {
-        let again = |doomed: &&Doomed| self.destroyed.contains(&doomed.reference);
-        let again: Vec<(usize, ObjectRef)> = doomed
-            .iter()
-            .filter(again)
-            .map(|doomed| (doomed.balancer, doomed.reference.clone()))
-            .collect();
-        if again.is_empty() {
+    fn wait_for_still_listed(&mut self, doomed: Vec<Doomed>) -> Vec<Doomed> {
+        if !doomed.iter().any(|doomed| self.destroyed.contains(&doomed.reference)) {
             return doomed;
         }
         let n = self.still_listed;
@@ -63,23 +51,23 @@ impl<W: World> Reconcile<'_, W> {
             self.pause(n);
             return doomed;
         }
-        let words = |(balancer, reference)| (balancer, reference, "destroyed, but still listed".to_owned());
-        self.give_up(again.into_iter().map(words).collect());
-        doomed.retain(|doomed| self.is_open(doomed.balancer));
-        doomed
+        let is_again = |doomed: &Doomed| self.destroyed.contains(&doomed.reference);
+        let (mut again, mut others): (Vec<Doomed>, Vec<Doomed>) = doomed.into_iter().partition(is_again);
+        for doomed in &mut again {
+            doomed.why = Some("destroyed, but still listed".to_owned());
+        }
+        self.give_up(again);
+        others.retain(|doomed| self.is_open(doomed.balancer));
+        others
     }
 
     fn passes(&mut self, mut left: Vec<Doomed>) -> Result<(), ApiError> {
         while !left.is_empty() {
             let before = left.len();
             self.pass(&mut left)?;
-            left.retain(|doomed| doomed.error.is_some());
+            left.retain(|doomed| doomed.why.is_some());
             if left.len() == before {
-                let given_up = |doomed: Doomed| {
-                    let words = doomed.words();
-                    (doomed.balancer, doomed.reference, words)
-                };
-                self.give_up(left.into_iter().map(given_up).collect());
+                self.give_up(left);
                 return Ok(());
             }
         }
@@ -89,7 +77,7 @@ impl<W: World> Reconcile<'_, W> {
     /// One call for each kind. Those that are left have an error.
     fn pass(&mut self, all: &mut [Doomed]) -> Result<(), ApiError> {
         let mut pending = all.len();
-        all.iter_mut().for_each(|doomed| doomed.error = None);
+        all.iter_mut().for_each(|doomed| doomed.why = None);
         // The order of destruction sorts by kind first, so each kind is one run.
         for group in all.chunk_by_mut(|one, next| one.reference.kind == next.reference.kind) {
             let refs: Vec<ObjectRef> = group.iter().map(|doomed| doomed.reference.clone()).collect();
@@ -107,7 +95,7 @@ impl<W: World> Reconcile<'_, W> {
                     }
                     Err(error) => {
                         retries.add(kind);
-                        doomed.error = Some(error);
+                        doomed.why = Some(outcome::api_words(&error));
                     }
                 }
             }
@@ -116,8 +104,8 @@ impl<W: World> Reconcile<'_, W> {
             retries.send(self.world, metrics::DELETE_RETRIES);
             metrics::set_pending(self.world, "destroy", pending);
             if let Some(error) = end {
-                for doomed in all.iter().filter(|doomed| doomed.error.is_some()) {
-                    self.warn_left(&doomed.reference, &doomed.words());
+                for doomed in all.iter().filter(|doomed| doomed.why.is_some()) {
+                    self.warn_left(doomed);
                 }
                 return Err(error);
             }
@@ -126,24 +114,23 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     /// Closes the load balancers of resources that can't be destroyed.
-    fn give_up(&mut self, left: Vec<(usize, ObjectRef, String)>) {
+    fn give_up(&mut self, left: Vec<Doomed>) {
         let mut errors = Tally::default();
-        for (_, reference, error) in &left {
-            errors.add(reference.kind);
-            self.warn_left(reference, error);
+        for doomed in &left {
+            errors.add(doomed.reference.kind);
+            self.warn_left(doomed);
         }
         errors.send(self.world, metrics::DELETE_ERRORS);
-        self.close_each(
-            left.into_iter().map(|(balancer, reference, _)| (balancer, reference)),
-            Error::NotDestroyable,
-        );
+        let refs = left.into_iter().map(|doomed| (doomed.balancer, doomed.reference));
+        self.close_each(refs, Error::NotDestroyable);
     }
 
-    fn warn_left(&mut self, reference: &ObjectRef, error: &str) {
+    fn warn_left(&mut self, doomed: &Doomed) {
+        let Doomed { reference, why, .. } = doomed;
         let which = [
             ("kind", order::word(reference.kind)),
             ("identifier", reference.identifier.as_str()),
         ];
-        self.warn("not destroyed", which, error);
+        self.warn("not destroyed", which, why.as_deref().unwrap_or_default());
     }
 }

@@ -9,7 +9,7 @@ use trueup_guest::address::Address;
 use trueup_guest::text::quoted;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
-use crate::desired::{DesiredState, External, Port, Target, joined, tag};
+use crate::desired::{DesiredState, Port, Target, joined, tag};
 
 /// Reads a `desired`.
 ///
@@ -41,53 +41,47 @@ fn load_balancers(identifiers: &[String]) -> Result<Vec<&str>, String> {
     if identifiers.is_empty() {
         return Err(problem("load-balancers", "[]", "must hold at least one identifier"));
     }
-    let mut earlier = Earlier::new("load-balancers", "");
+    let mut earlier = BTreeMap::new();
+    let field = |index| format!("load-balancers[{index}]");
     for (index, identifier) in identifiers.iter().enumerate() {
         if identifier.is_empty() {
-            let field = format!("load-balancers[{index}]");
-            return Err(problem(field, quoted(identifier), "must not be empty"));
+            return Err(problem(field(index), quoted(identifier), "must not be empty"));
         }
-        earlier.admit(identifier.as_str(), index, || quoted(identifier))?;
+        admit(&mut earlier, identifier, index, field, || quoted(identifier))?;
     }
     Ok(identifiers.iter().map(String::as_str).collect())
 }
 
-fn addresses(texts: &[String]) -> Result<Vec<External>, String> {
-    let mut earlier = Earlier::new("external-addresses", "");
-    let mut addresses = Vec::with_capacity(texts.len());
+fn addresses(texts: &[String]) -> Result<Vec<Address>, String> {
+    let mut earlier = BTreeMap::new();
+    let field = |index| format!("external-addresses[{index}]");
     for (index, text) in texts.iter().enumerate() {
-        let field = format!("external-addresses[{index}]");
-        let address = address(&field, text)?;
-        earlier.admit(address, index, || quoted(text))?;
-        addresses.push(External {
-            address,
-            text: address.to_string(),
-        });
+        let address = address(&field(index), text)?;
+        admit(&mut earlier, address, index, field, || quoted(text))?;
     }
-    addresses.sort_by_key(|external| external.address);
-    Ok(addresses)
+    Ok(earlier.into_keys().collect())
 }
 
 fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, String> {
-    let mut names = Earlier::new("ports", ".name");
-    let mut externals = Earlier::new("ports", ".external");
+    let (mut names, mut externals) = (BTreeMap::new(), BTreeMap::new());
+    let name_of = |index| format!("ports[{index}].name");
+    let external_of = |index| format!("ports[{index}].external");
     let mut ports = Vec::with_capacity(given.len());
     for (index, port) in given.iter().enumerate() {
-        let field = |name| format!("ports[{index}].{name}");
         if port.name.is_empty() && suffix.is_empty() {
-            return Err(problem(
-                field("name"),
-                quoted(""),
-                "must not be empty where name-suffix is empty",
-            ));
+            let reason = "must not be empty where name-suffix is empty";
+            return Err(problem(name_of(index), quoted(""), reason));
         }
-        for (name, number) in [("external", port.external), ("internal", port.internal)] {
-            if number == 0 {
-                return Err(problem(field(name), number, "must be 1 to 65535"));
-            }
+        if port.external == 0 {
+            return Err(problem(external_of(index), 0, "must be 1 to 65535"));
         }
-        names.admit(port.name.as_str(), index, || quoted(&port.name))?;
-        externals.admit(port.external, index, || port.external.to_string())?;
+        if port.internal == 0 {
+            return Err(problem(format!("ports[{index}].internal"), 0, "must be 1 to 65535"));
+        }
+        admit(&mut names, &port.name, index, name_of, || quoted(&port.name))?;
+        admit(&mut externals, port.external, index, external_of, || {
+            port.external.to_string()
+        })?;
         ports.push(Port {
             name: joined(&port.name, suffix),
             external: port.external,
@@ -99,18 +93,17 @@ fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, Stri
 }
 
 fn targets(given: &[reconciliation::Target]) -> Result<Vec<Target<'_>>, String> {
-    let mut names = Earlier::new("servers", ".name");
+    let mut names = BTreeMap::new();
+    let name_of = |index| format!("servers[{index}].name");
     let mut targets = Vec::with_capacity(given.len());
     for (index, target) in given.iter().enumerate() {
-        let field = |name| format!("servers[{index}].{name}");
         if target.name.is_empty() {
-            return Err(problem(field("name"), quoted(""), "must not be empty"));
+            return Err(problem(name_of(index), quoted(""), "must not be empty"));
         }
-        let address = address(&field("address"), &target.address)?;
-        names.admit(target.name.as_str(), index, || quoted(&target.name))?;
+        let address = address(&format!("servers[{index}].address"), &target.address)?;
+        admit(&mut names, &target.name, index, name_of, || quoted(&target.name))?;
         targets.push(Target {
             name: &target.name,
-            address,
             text: address.to_string(),
         });
     }
@@ -130,34 +123,23 @@ fn problem(field: impl std::fmt::Display, was: impl std::fmt::Display, reason: i
     format!("{field}: was {was}, {reason}")
 }
 
-/// The values of a field of the earlier elements of a list, each with its element's index.
-struct Earlier<T> {
-    list: &'static str,
-    field: &'static str,
-    by_value: BTreeMap<T, usize>,
-}
-
-impl<T: Ord> Earlier<T> {
-    fn new(list: &'static str, field: &'static str) -> Self {
-        let by_value = BTreeMap::new();
-        Self { list, field, by_value }
-    }
-
-    /// Adds the value of one more element; `was` gives its text.
-    ///
-    /// # Errors
-    /// That an earlier element has this value.
-    fn admit(&mut self, value: T, index: usize, was: impl FnOnce() -> String) -> Result<(), String> {
-        let Some(other) = self.by_value.insert(value, index) else {
-            return Ok(());
-        };
-        let Self { list, field, .. } = self;
-        Err(problem(
-            format_args!("{list}[{index}]{field}"),
-            was(),
-            format_args!("must differ from {list}[{other}]{field}"),
-        ))
-    }
+/// Adds the value of one more element to those of `earlier` elements, each with its element's index. `field` names the
+/// field of the element at an index, `was` gives the value's text.
+///
+/// # Errors
+/// That an earlier element has this value.
+fn admit<T: Ord>(
+    earlier: &mut BTreeMap<T, usize>,
+    value: T,
+    index: usize,
+    field: impl Fn(usize) -> String,
+    was: impl FnOnce() -> String,
+) -> Result<(), String> {
+    let Some(other) = earlier.insert(value, index) else {
+        return Ok(());
+    };
+    let reason = format!("must differ from {}", field(other));
+    Err(problem(field(index), was(), reason))
 }
 
 #[cfg(test)]
@@ -189,11 +171,7 @@ mod tests {
             desired.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
             ["http.web.ns.c1", "https.web.ns.c1"]
         );
-        let texts: Vec<_> = desired
-            .addresses
-            .iter()
-            .map(|external| external.text.as_str())
-            .collect();
+        let texts: Vec<_> = desired.addresses.iter().map(Address::to_string).collect();
         assert_eq!(texts, ["192.0.2.1", "2001:db8::1"]);
         assert_eq!(
             desired.targets.iter().map(|target| target.name).collect::<Vec<_>>(),

@@ -19,7 +19,6 @@
 use trueup_guest::{Imports, Stateless};
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
-pub use crate::check::check;
 use crate::settings::Settings;
 
 pub mod backoff;

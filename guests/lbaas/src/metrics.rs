@@ -47,13 +47,8 @@ pub struct Tally(BTreeMap<Kind, u64>);
 impl Tally {
     /// Counts one.
     pub fn add(&mut self, kind: Kind) {
-        self.add_many(kind, 1);
-    }
-
-    /// Counts several.
-    pub fn add_many(&mut self, kind: Kind, count: usize) {
         let sum = self.0.entry(kind).or_default();
-        *sum = sum.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+        *sum = sum.saturating_add(1);
     }
 
     /// The total.
@@ -63,9 +58,9 @@ impl Tally {
         })
     }
 
-    /// Sends the counts above 0.
+    /// Sends the counts.
     pub fn send(&self, world: &mut impl World, (name, label): Counter) {
-        for (&kind, &delta) in self.0.iter().filter(|&(_, &delta)| delta > 0) {
+        for (&kind, &delta) in &self.0 {
             world.counter_add(name, &[(label, order::word(kind))], delta);
         }
     }

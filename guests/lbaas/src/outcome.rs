@@ -1,6 +1,5 @@
 //! Joins the results of several load balancers into one answer, and words errors for the log.
 
-use std::fmt::Write as _;
 use std::mem::discriminant;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
@@ -68,16 +67,12 @@ fn named(refs: &[ObjectRef]) -> String {
     if refs.is_empty() {
         return "nothing in particular".to_owned();
     }
-    let mut text = String::new();
-    for (index, reference) in refs.iter().take(NAMED_MAX).enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        // Writing into a String can't fail.
-        let _ = write!(text, "{comma}{} {}", order::word(reference.kind), reference.identifier);
+    let word = |reference: &ObjectRef| format!("{} {}", order::word(reference.kind), reference.identifier);
+    let named = refs.iter().take(NAMED_MAX).map(word).collect::<Vec<_>>().join(", ");
+    match refs.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
-    if let Some(more) = refs.len().checked_sub(NAMED_MAX).filter(|&more| more > 0) {
-        let _ = write!(text, " and {more} more");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -7,74 +7,38 @@ use std::collections::BTreeMap;
 
 use trueup_guest::words;
 
-use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Kind, Object, Server, Spec, State};
+use crate::bindings::trueup::lbaas::types::{Kind, Object, Spec};
 use crate::order;
 
-/// One load balancer's own resources, each list by identifier.
-#[derive(Debug, Default)]
-pub struct Own<'a> {
-    /// backends on it
-    pub backends: Vec<Found<'a, Backend>>,
-    /// frontends on it; the parent is the backend that they lead to
-    pub frontends: Vec<Found<'a, Frontend>>,
-    /// binds of its frontends
-    pub binds: Vec<Found<'a, Bind>>,
-    /// servers of its backends
-    pub servers: Vec<Found<'a, Server>>,
-}
+/// One load balancer's own resources by kind, then identifier: parents come before their children.
+pub type Own<'a> = Vec<Found<'a>>;
 
 /// An existing resource.
 #[derive(Debug)]
-pub struct Found<'a, T> {
+pub struct Found<'a> {
     /// as listed
     pub object: &'a Object,
-    /// its spec, in `object`
-    pub spec: &'a T,
-    /// the index of its parent in the same load balancer's list; `None` if the parent is not there
+    /// the index of its parent in the same load balancer's list: of the backend that a frontend leads to or a server is
+    /// in, of a bind's frontend; `None` if the parent is not there
     pub parent: Option<usize>,
 }
 
-impl<'a> Own<'a> {
-    /// All of them, by kind, then identifier.
-    pub fn objects(&self) -> impl Iterator<Item = &'a Object> {
-        (self.backends.iter().map(|found| found.object))
-            .chain(self.frontends.iter().map(|found| found.object))
-            .chain(self.binds.iter().map(|found| found.object))
-            .chain(self.servers.iter().map(|found| found.object))
-    }
-
-    /// All of them in one state.
-    pub fn in_state(&self, state: State) -> impl Iterator<Item = &'a Object> {
-        self.objects().filter(move |object| object.state == state)
-    }
-
-    /// The number of each kind.
-    pub fn counts(&self) -> [(Kind, usize); 4] {
-        [
-            (Kind::Backend, self.backends.len()),
-            (Kind::Frontend, self.frontends.len()),
-            (Kind::Bind, self.binds.len()),
-            (Kind::Server, self.servers.len()),
-        ]
-    }
-}
-
-/// Where resources that may be parents are: the load balancer, and the index in its list. Sorted by identifier, which
-/// is the order of insertion.
+/// Where resources that may be parents are: the load balancer, and the index in its list. Sorted by kind, then
+/// identifier, which is the order of insertion.
 #[derive(Default)]
-struct Parents<'a>(Vec<(&'a str, Location)>);
+struct Parents<'a>(Vec<(Kind, &'a str, Location)>);
 
 /// Which load balancer's list, and where in it.
 type Location = (usize, usize);
 
-impl<'a> Parents<'a> {
-    fn add(&mut self, identifier: &'a str, place: Location) {
-        self.0.push((identifier, place));
-    }
-
-    fn find(&self, identifier: &str) -> Option<Location> {
-        let found = self.0.binary_search_by(|(known, _)| words::compare(known, identifier));
-        self.0.get(found.ok()?).map(|&(_, place)| place)
+impl Parents<'_> {
+    fn find(&self, kind: Kind, identifier: &str) -> Option<Location> {
+        let compare = |known: &(Kind, &str, Location)| {
+            let order = known.0.cmp(&kind);
+            order.then_with(|| words::compare(known.1, identifier))
+        };
+        let found = self.0.binary_search_by(compare).ok()?;
+        self.0.get(found).map(|&(_, _, location)| location)
     }
 }
 
@@ -86,47 +50,32 @@ pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> 
         .enumerate()
         .map(|(slot, &id)| (id, slot))
         .collect();
-    let mut owned: Vec<Own<'a>> = load_balancers.iter().map(|_| Own::default()).collect();
-    let mut backends = Parents::default();
-    let mut frontends = Parents::default();
+    let slot_of = |load_balancer: &str| slots.get(load_balancer).copied();
+    let mut owned: Vec<Own<'a>> = load_balancers.iter().map(|_| Own::new()).collect();
+    let mut parents = Parents::default();
     for object in ascending(listed) {
-        match &object.spec {
-            Spec::Backend(spec) => {
-                if let Some(&slot) = slots.get(spec.load_balancer.as_str())
-                    && let Some(own) = owned.get_mut(slot)
-                {
-                    backends.add(&object.identifier, (slot, own.backends.len()));
-                    let parent = None;
-                    own.backends.push(Found { object, spec, parent });
-                }
-            }
+        let (slot, parent) = match &object.spec {
+            Spec::Backend(spec) => (slot_of(&spec.load_balancer), None),
             Spec::Frontend(spec) => {
-                if let Some(&slot) = slots.get(spec.load_balancer.as_str())
-                    && let Some(own) = owned.get_mut(slot)
-                {
-                    frontends.add(&object.identifier, (slot, own.frontends.len()));
-                    let backend = backends.find(&spec.default_backend);
-                    let parent = backend.and_then(|(other, place)| (other == slot).then_some(place));
-                    own.frontends.push(Found { object, spec, parent });
-                }
+                let backend = parents.find(Kind::Backend, &spec.default_backend);
+                (slot_of(&spec.load_balancer), backend)
             }
-            Spec::Bind(spec) => {
-                if let Some((slot, place)) = frontends.find(&spec.frontend)
-                    && let Some(own) = owned.get_mut(slot)
-                {
-                    let parent = Some(place);
-                    own.binds.push(Found { object, spec, parent });
-                }
-            }
-            Spec::Server(spec) => {
-                if let Some((slot, place)) = backends.find(&spec.backend)
-                    && let Some(own) = owned.get_mut(slot)
-                {
-                    let parent = Some(place);
-                    own.servers.push(Found { object, spec, parent });
-                }
-            }
+            Spec::Bind(spec) => parents
+                .find(Kind::Frontend, &spec.frontend)
+                .map(|at| (at.0, at))
+                .unzip(),
+            Spec::Server(spec) => parents.find(Kind::Backend, &spec.backend).map(|at| (at.0, at)).unzip(),
+        };
+        let Some((slot, own)) = slot.and_then(|slot| Some((slot, owned.get_mut(slot)?))) else {
+            continue;
+        };
+        let kind = order::kind(&object.spec);
+        if matches!(kind, Kind::Backend | Kind::Frontend) {
+            parents.0.push((kind, &object.identifier, (slot, own.len())));
         }
+        // A frontend may lead to a backend of another load balancer.
+        let parent = parent.and_then(|(other, place)| (other == slot).then_some(place));
+        own.push(Found { object, parent });
     }
     owned
 }
@@ -153,7 +102,7 @@ mod tests {
     use crate::simulated::{backend, bind, frontend, server};
 
     fn identifiers<'a>(own: &Own<'a>) -> Vec<&'a str> {
-        own.objects().map(|object| object.identifier.as_str()).collect()
+        own.iter().map(|found| found.object.identifier.as_str()).collect()
     }
 
     #[test]
@@ -175,10 +124,10 @@ mod tests {
         let owned = split(&["lb-2", "lb-1"], &listed);
         assert_eq!(identifiers(&owned[0]), ["b-2", "f-2", "s-2"]);
         assert_eq!(identifiers(&owned[1]), ["b-0", "b-1", "f-1", "n-1", "s-1"]);
-        assert_eq!(owned[1].frontends[0].parent, Some(1));
-        assert_eq!(owned[1].servers[0].parent, Some(1));
-        // It leads to a backend of another load balancer.
-        assert_eq!(owned[0].frontends[0].parent, None);
+        let parents = |own: &Own<'_>| own.iter().map(|found| found.parent).collect::<Vec<_>>();
+        assert_eq!(parents(&owned[1]), [None, None, Some(1), Some(2), Some(1)]);
+        // The frontend leads to a backend of another load balancer.
+        assert_eq!(parents(&owned[0]), [None, None, Some(0)]);
     }
 
     #[test]

@@ -31,17 +31,10 @@ pub(crate) struct Reconcile<'c, W> {
     pub(crate) destroyed: BTreeSet<ObjectRef>,
     /// the number of rounds that listed something of that again
     pub(crate) still_listed: u32,
-    /// in the order given
-    balancers: Vec<Balancer>,
-}
-
-/// The progress of one load balancer.
-#[derive(Default)]
-struct Balancer {
-    /// `None` while it is open: neither in sync nor failed.
-    outcome: Option<Result<(), Error>>,
-    /// what it created or destroyed in this round
-    touched: Vec<ObjectRef>,
+    /// the outcome of each load balancer that is in sync or failed, by its place in the order given; the others are open
+    closed: BTreeMap<usize, Result<(), Error>>,
+    /// what each created or destroyed in this round
+    touched: BTreeMap<usize, Vec<ObjectRef>>,
 }
 
 /// The work of a round, each with its load balancer.
@@ -72,9 +65,10 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &Desired
         },
         destroyed: BTreeSet::new(),
         still_listed: 0,
-        balancers: desired.load_balancers.iter().map(|_| Balancer::default()).collect(),
+        closed: BTreeMap::new(),
+        touched: BTreeMap::new(),
     };
-    while call.any_open() {
+    while call.open().next().is_some() {
         if u64::from(call.report.rounds) >= settings.max_rounds {
             call.close_unfinished();
             break;
@@ -91,9 +85,7 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &Desired
 impl<W: World> Reconcile<'_, W> {
     /// The error ends the whole call.
     fn round(&mut self) -> Result<(), ApiError> {
-        for balancer in &mut self.balancers {
-            balancer.touched.clear();
-        }
+        self.touched.clear();
         let listed = self.world.list_tagged(&self.desired.tag)?;
         let work = self.decide(&listed);
         let numbers = [self.report.rounds as usize, work.create.len(), work.destroy.len()].map(|n| n.to_string());
@@ -111,8 +103,9 @@ impl<W: World> Reconcile<'_, W> {
     /// The work of each open load balancer in this round; closes one that has none.
     fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
         let owned = own::split(&self.desired.load_balancers, listed);
-        let open: Vec<usize> = (0..owned.len()).filter(|&balancer| self.is_open(balancer)).collect();
-        count_retrieved(self.world, open.iter().filter_map(|&balancer| owned.get(balancer)));
+        let open: Vec<usize> = self.open().collect();
+        let of_open = open.iter().filter_map(|&balancer| owned.get(balancer)).flatten();
+        count_retrieved(self.world, of_open);
 
         let mut work = Work::default();
         for balancer in open {
@@ -132,7 +125,7 @@ impl<W: World> Reconcile<'_, W> {
                     work.progressing.extend(pending.into_iter().map(awaited));
                 }
                 Verdict::Change(changes) if changes.create.is_empty() && changes.destroy.is_empty() => {
-                    self.end(balancer, Ok(()));
+                    self.closed.insert(balancer, Ok(()));
                 }
                 // A new resource may clash with an old one: create nothing while something is left to destroy.
                 Verdict::Change(changes) if changes.destroy.is_empty() => {
@@ -191,17 +184,16 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     pub(crate) fn is_open(&self, balancer: usize) -> bool {
-        let balancer = self.balancers.get(balancer);
-        balancer.is_some_and(|balancer| balancer.outcome.is_none())
+        !self.closed.contains_key(&balancer)
     }
 
-    fn any_open(&self) -> bool {
-        self.balancers.iter().any(|balancer| balancer.outcome.is_none())
+    fn open(&self) -> impl Iterator<Item = usize> {
+        (0..self.desired.load_balancers.len()).filter(|&balancer| self.is_open(balancer))
     }
 
     /// Ends the work on this load balancer only.
     pub(crate) fn close(&mut self, balancer: usize, error: Error) {
-        self.end(balancer, Err(error));
+        self.closed.insert(balancer, Err(error));
     }
 
     /// Closes each of these load balancers with an error that holds its refs.
@@ -221,23 +213,15 @@ impl<W: World> Reconcile<'_, W> {
 
     /// The rounds are used up: a load balancer that is still open never converged.
     fn close_unfinished(&mut self) {
-        for balancer in &mut self.balancers {
-            let touched = std::mem::take(&mut balancer.touched);
-            balancer.outcome.get_or_insert(Err(Error::TimedOut(touched)));
-        }
-    }
-
-    fn end(&mut self, balancer: usize, outcome: Result<(), Error>) {
-        if let Some(balancer) = self.balancers.get_mut(balancer) {
-            balancer.outcome = Some(outcome);
+        for balancer in self.open().collect::<Vec<_>>() {
+            let touched = self.touched.remove(&balancer).unwrap_or_default();
+            self.close(balancer, Error::TimedOut(touched));
         }
     }
 
     /// Remembers that a load balancer created or destroyed this in the running round.
     pub(crate) fn touch(&mut self, balancer: usize, reference: &ObjectRef) {
-        if let Some(balancer) = self.balancers.get_mut(balancer) {
-            balancer.touched.push(reference.clone());
-        }
+        self.touched.entry(balancer).or_default().push(reference.clone());
     }
 
     /// Logs one warning for a resource that could not be created or destroyed.
@@ -247,8 +231,7 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     fn answer(self) -> Result<Report, Error> {
-        let error = |balancer: Balancer| balancer.outcome?.err();
-        let errors = self.balancers.into_iter().filter_map(error).collect();
+        let errors = self.closed.into_values().filter_map(Result::err).collect();
         outcome::joined(errors).map_or(Ok(self.report), Err)
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::AddressPorts;
-use crate::bindings::trueup::lbaas::types::State;
-use crate::own::Own;
+use crate::bindings::trueup::lbaas::types::{Spec, State};
+use crate::own::{Found, Own};
 
 /// The pairs that all load balancers have: addresses ascending, each with its ports ascending.
 pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
@@ -29,10 +29,12 @@ pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
 }
 
 fn pairs(own: &Own<'_>) -> BTreeSet<(Address, u16)> {
-    (own.binds.iter())
-        .filter(|bind| matches!(bind.object.state, State::Ok | State::Updating))
-        .filter_map(|bind| Some((Address::parse(&bind.spec.address)?, bind.spec.port)))
-        .collect()
+    let in_service = (own.iter()).filter(|found| matches!(found.object.state, State::Ok | State::Updating));
+    let pair = |found: &Found<'_>| match &found.object.spec {
+        Spec::Bind(bind) => Some((Address::parse(&bind.address)?, bind.port)),
+        _ => None,
+    };
+    in_service.filter_map(pair).collect()
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ mod states;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan, Report};
 use crate::bindings::trueup::lbaas::types::{Kind, Object, ObjectRef};
-use crate::calls;
+use crate::own::split;
 use crate::settings::{FailedObjects, Settings};
 use crate::simulated::Simulation;
+use crate::{calls, check, input};
 
 /// Failed objects are destroyed, whatever this build's default is; no jitter.
 const DESTROY: Settings = Settings {
@@ -27,6 +28,12 @@ const RESET: Settings = Settings {
 
 fn reconcile(world: &mut Simulation, settings: &Settings, desired: &Desired) -> Result<Report, Error> {
     calls::reconcile(world, settings, desired)
+}
+
+/// The plan from what the API lists.
+fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
+    let desired = input::parse(desired).map_err(Error::InvalidInput)?;
+    check::plan(settings, &desired, &split(&desired.load_balancers, &listed))
 }
 
 fn done(created: u32, destroyed: u32, rounds: u32) -> Result<Report, Error> {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::bindings::trueup::lbaas::types::{Mode, Spec};
-use crate::check;
 use crate::simulated::{backend, bind, built, desired, frontend, server, small};
 
 fn plan(desired: &Desired, listed: Vec<Object>) -> Plan {

@@ -9,9 +9,9 @@ use super::*;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Spec, State};
 use crate::desired::DesiredState;
-use crate::own::{Own, split};
+use crate::own::{Found, split};
 use crate::simulated::{TAG, backend, bind, desired, frontend, in_state, server};
-use crate::{check, input, order};
+use crate::{input, order};
 
 const PORTS: [(&str, u16, u16); 2] = [("http", 80, 30080), ("", 443, 30443)];
 
@@ -108,8 +108,12 @@ fn reachable(objects: Vec<Object>) -> Vec<Object> {
 }
 
 /// The desired specs given the kept resources, compared one by one: the rules word for word, and quadratic.
-fn by_the_rules<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>) -> (Vec<Spec>, Vec<&'a Object>) {
-    let objects: Vec<&Object> = own.objects().collect();
+fn by_the_rules<'a>(
+    load_balancer: &str,
+    desired: &DesiredState<'_>,
+    own: &[Found<'a>],
+) -> (Vec<Spec>, Vec<&'a Object>) {
+    let objects: Vec<&Object> = own.iter().map(|found| found.object).collect();
     let same = |wanted: &Spec, found: &Spec| order::specs(wanted, found).is_eq();
     let refers = |child: &Object, parent: &Object| match (&child.spec, &parent.spec) {
         (Spec::Frontend(f), Spec::Backend(_)) => f.default_backend == parent.identifier,
@@ -144,7 +148,7 @@ fn by_the_rules<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'
         let Some(frontend) = settle(Spec::Frontend(port.frontend(load_balancer, &backend))) else {
             continue;
         };
-        for address in &desired.addresses {
+        for &address in &desired.addresses {
             settle(Spec::Bind(port.bind(&frontend, address)));
         }
     }
@@ -219,7 +223,7 @@ proptest! {
         let mut world = Simulation::of([]);
         let foreign: Vec<Object> = {
             let others = split(&["lb-9"], &objects);
-            others[0].objects().cloned().collect()
+            others[0].iter().map(|found| found.object.clone()).collect()
         };
         for object in &objects {
             world.add_settling(object.clone(), settle_ms);
@@ -253,26 +257,28 @@ proptest! {
         // Both load balancers hold exactly the desired state, and other owners' resources are unchanged.
         let all = world.all();
         for own in split(&["lb-1", "lb-2"], &all) {
-            prop_assert_eq!(own.counts().map(|(_, count)| count), [2, 2, 4, 4]);
+            let of_kind = |kind| own.iter().filter(|found| order::kind(&found.object.spec) == kind).count();
+            let kinds = [Kind::Backend, Kind::Frontend, Kind::Bind, Kind::Server];
+            prop_assert_eq!(kinds.map(of_kind), [2, 2, 4, 4]);
         }
         let others = split(&["lb-9"], &all);
         let strip = |objects: Vec<Object>| -> Vec<Object> {
             objects.into_iter().map(|object| in_state(State::Ok, object)).collect()
         };
-        prop_assert_eq!(strip(others[0].objects().cloned().collect()), strip(foreign));
+        prop_assert_eq!(strip(others[0].iter().map(|found| found.object.clone()).collect()), strip(foreign));
         prop_assert!(world.sleeps.iter().all(|&ms| ms > 0));
     }
 
     #[test]
     fn a_service_that_goes_takes_everything_tagged_along(objects in leftovers().prop_map(reachable)) {
         let ready: Vec<Object> = objects.into_iter().map(|object| in_state(State::Ok, object)).collect();
-        let own: usize = split(&["lb-1", "lb-2"], &ready).iter().map(|own| own.objects().count()).sum();
+        let own: usize = split(&["lb-1", "lb-2"], &ready).iter().map(Vec::len).sum();
         let mut world = Simulation::of(ready);
         let gone = Desired { ports: vec![], servers: vec![], external_addresses: vec![], ..wanted() };
         let destroyed = u32::try_from(own).unwrap();
         let rounds = if own == 0 { 1 } else { 2 };
         prop_assert_eq!(reconcile(&mut world, &DESTROY, &gone), done(0, destroyed, rounds));
-        prop_assert_eq!(split(&["lb-1", "lb-2"], &world.all()).iter().map(|own| own.objects().count()).sum::<usize>(), 0);
+        prop_assert_eq!(split(&["lb-1", "lb-2"], &world.all()).iter().map(Vec::len).sum::<usize>(), 0);
         prop_assert_eq!(TAG, input::parse(&gone).unwrap().tag);
     }
 }

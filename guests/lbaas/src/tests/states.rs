@@ -15,7 +15,7 @@ fn built_in<const N: usize>(states: [(usize, State); N]) -> Vec<Object> {
 }
 
 fn check(settings: &Settings, listed: Vec<Object>) -> Result<Plan, Error> {
-    crate::check(settings, &small(), listed)
+    super::check(settings, &small(), listed)
 }
 
 #[test]
