@@ -1,6 +1,6 @@
 //! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines.
 //!
-//! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
+//! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`, `writing` the changes.
 
 use std::fmt::Display;
 
@@ -58,13 +58,6 @@ impl Datastore {
     /// Ends a call that may have changed something.
     pub(crate) fn show(&mut self, world: &mut impl World) {
         self.gauges.follow(world, &self.memory);
-    }
-
-    /// Writes a change to the store that memory already has.
-    pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<String>) -> Result<(), String> {
-        let (settings, memory) = (&self.settings, &self.memory);
-        self.store_state
-            .write(world, settings, memory, now_ms, entry.as_deref())
     }
 }
 

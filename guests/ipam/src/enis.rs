@@ -47,7 +47,7 @@ impl Datastore {
         if self.memory.place(address).is_some() {
             return Err(Error::IpAlreadyInStore);
         }
-        if self.memory.rests().get(address).is_some() {
+        if self.memory.rests().unassigned_at_ms(address).is_some() {
             // Only the clock can tell whether that rest is over.
             self.now_ms(world);
         }
@@ -100,11 +100,11 @@ impl Datastore {
     pub(crate) fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
         let place = self.eni(id)?;
         let eni = self.memory.eni(&place).ok_or(Error::UnknownEni)?;
-        let taken = eni.taken_count();
+        let taken = eni.addresses.taken_count();
         if taken > 0 && !force {
             return Err(Error::EniInUse);
         }
-        let addresses: Vec<(Ipv4Addr, Option<u64>)> = eni.addresses().collect();
+        let addresses: Vec<(Ipv4Addr, Option<u64>)> = eni.addresses.iter().collect();
         let asks_time = taken > 0 || addresses.iter().any(|&(_, time)| self.may_rest(time).is_some());
         let now_ms = if asks_time { self.now_ms(world) } else { 0 };
         let mut forgotten = Vec::with_capacity(taken);
@@ -163,10 +163,10 @@ impl Datastore {
     fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
         let (traits, cooling) = (eni.traits, self.settings.cooling);
         let free = self.memory.total_count() - self.memory.assigned_count();
-        let others_free = free.saturating_sub(eni.free_count());
-        let others_total = self.memory.total_count().saturating_sub(eni.total());
+        let others_free = free.saturating_sub(eni.addresses.free_count());
+        let others_total = self.memory.total_count().saturating_sub(eni.addresses.total());
         let is_young = now_ms.saturating_sub(traits.created_at_ms) < self.settings.min_eni_lifetime_ms;
-        let has_resting = eni.resting(cooling, now_ms).next().is_some();
+        let has_resting = eni.addresses.resting(cooling, now_ms).next().is_some();
         let (lacks_free, lacks_any) = (
             "the others have too few free addresses",
             "the others have too few addresses",
@@ -175,7 +175,7 @@ impl Datastore {
             (traits.is_primary, "it is primary"),
             (is_young, "it is too young"),
             (has_resting, "an address of it rests"),
-            (eni.taken_count() > 0, "an address of it is assigned"),
+            (eni.addresses.taken_count() > 0, "an address of it is assigned"),
             (count(others_free) < warm_ip_target, lacks_free),
             (count(others_total) < minimum_ip_target, lacks_any),
             (traits.is_trunk, "it is a trunk"),
@@ -186,7 +186,10 @@ impl Datastore {
     /// `datastore.freeable-ips`
     pub(crate) fn freeable_ips(&self, id: &str) -> Vec<String> {
         let eni = self.memory.eni_key(id).and_then(|key| self.memory.eni(key));
-        let addresses = eni.into_iter().flat_map(Eni::addresses).map(|(address, _)| address);
+        let addresses = eni
+            .into_iter()
+            .flat_map(|eni| eni.addresses.iter())
+            .map(|(address, _)| address);
         addresses
             .filter(|&address| self.memory.holder(address).is_none())
             .map(|address| address.to_string())
@@ -200,7 +203,7 @@ impl Datastore {
     pub(crate) fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
         let key = self.memory.eni_key(id);
         let eni = key.and_then(|key| self.memory.eni(key)).ok_or(Error::UnknownEni)?;
-        Ok(eni.addresses().map(|(address, _)| address.to_string()).collect())
+        Ok(eni.addresses.iter().map(|(address, _)| address.to_string()).collect())
     }
 
     /// `datastore.get-eni-infos`
@@ -215,7 +218,8 @@ impl Datastore {
 
     /// `datastore.get-eni-needs-ip`
     pub(crate) fn eni_needs_ip(&self, max_ip_per_eni: u32, skip_primary: bool) -> Option<EniInfo> {
-        let has_room = |eni: &Eni| count(eni.total()) < max_ip_per_eni && !(skip_primary && eni.traits.is_primary);
+        let has_room =
+            |eni: &Eni| count(eni.addresses.total()) < max_ip_per_eni && !(skip_primary && eni.traits.is_primary);
         let (key, eni) = self.memory.enis().find(|(_, eni)| has_room(eni))?;
         Some(self.eni_info(key, eni))
     }
@@ -255,7 +259,7 @@ impl Datastore {
             is_primary: eni.traits.is_primary,
             is_trunk: eni.traits.is_trunk,
             created_at_ms: eni.traits.created_at_ms,
-            addresses: eni.addresses().map(info).collect(),
+            addresses: eni.addresses.iter().map(info).collect(),
         }
     }
 
@@ -289,7 +293,7 @@ impl Datastore {
     /// Stores that these addresses have no pod any more. They have none even if that fails: the cloud has taken them,
     /// and the next change writes a whole checkpoint.
     fn forget(&mut self, world: &mut impl World, addresses: &[Ipv4Addr], now_ms: u64) {
-        if let Err(why) = self.write(world, now_ms, Some(stored::forget(addresses, now_ms))) {
+        if let Err(why) = self.write(world, now_ms, Some(&stored::forget(addresses, now_ms))) {
             let message = "the removal was not stored, the next change makes up for it";
             world.warn(message, &[("error", &why)]);
         }

@@ -4,7 +4,7 @@
 //! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
 //! This file has the exports, and decides nothing. `enis`, `pods` and `reading` have the
-//! exported functions, over a [`world`]; `memory` with `eni` and `rests` keeps the state and its indexes;
+//! exported functions, over a [`world`]; `memory` with `eni` and `addresses` keeps the state and its indexes;
 //! `stored` and `snapshot` handle texts.
 //!
 //! ```text
@@ -21,6 +21,7 @@ use crate::bindings::exports::trueup::ipam::datastore::{
 };
 use crate::datastore::Datastore;
 
+mod addresses;
 mod bindings;
 mod datastore;
 mod eni;
@@ -31,7 +32,6 @@ mod memory;
 mod metrics;
 mod pods;
 mod reading;
-mod rests;
 mod settings;
 #[cfg(test)]
 mod simulated;

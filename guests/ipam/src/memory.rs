@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
+use crate::addresses::{Addresses, Cooling};
 use crate::eni::{Eni, EniKey, Traits};
 use crate::key::Key;
-use crate::rests::{Cooling, Rests};
 use crate::stored;
 
 /// The holder of an address.
@@ -36,18 +36,18 @@ impl Holder {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     enis: BTreeMap<EniKey, Eni>,
-    by_id: BTreeMap<Rc<str>, EniKey>,
     places: BTreeMap<Ipv4Addr, EniKey>,
     holders: BTreeMap<Ipv4Addr, Holder>,
     by_key: BTreeMap<Key, Ipv4Addr>,
     held: BTreeSet<Ipv4Addr>,
-    rests: Rests,
+    /// Addresses that no interface has and that rest.
+    rests: Addresses,
 }
 
 impl Memory {
-    /// The interface with this id.
+    /// The interface with this id; a node has few of them.
     pub(crate) fn eni_key(&self, id: &str) -> Option<&EniKey> {
-        self.by_id.get(id)
+        self.enis.keys().find(|key| &*key.id == id)
     }
 
     /// The interface and its addresses.
@@ -109,7 +109,7 @@ impl Memory {
     }
 
     /// The rests of addresses that no interface has.
-    pub(crate) fn rests(&self) -> &Rests {
+    pub(crate) fn rests(&self) -> &Addresses {
         &self.rests
     }
 
@@ -118,27 +118,23 @@ impl Memory {
     pub(crate) fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
         self.rests.none_after(now_ms);
         for eni in self.enis.values_mut() {
-            eni.none_after(now_ms);
+            eni.addresses.none_after(now_ms);
         }
         self.rests.forget_over(cooling, now_ms);
     }
 
     /// Adds a new interface.
     pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
-        let id: Rc<str> = Rc::from(id);
-        let key = EniKey {
-            device_number,
-            id: Rc::clone(&id),
-        };
-        self.by_id.insert(id, key.clone());
-        self.enis.insert(key, Eni::new(traits));
+        let id = Rc::from(id);
+        let addresses = Addresses::default();
+        self.enis
+            .insert(EniKey { device_number, id }, Eni { traits, addresses });
     }
 
     /// Removes an interface and its addresses with their allocations. Does not remember their rests.
     pub(crate) fn remove_eni(&mut self, key: &EniKey) {
         let Some(eni) = self.enis.remove(key) else { return };
-        self.by_id.remove(&key.id);
-        for (address, _) in eni.addresses() {
+        for (address, _) in eni.addresses.iter() {
             self.places.remove(&address);
             self.forget_holder(address);
         }
@@ -148,10 +144,10 @@ impl Memory {
     /// unassignment if memory knows it.
     pub(crate) fn add_address(&mut self, place: &EniKey, address: Ipv4Addr) {
         let Some(eni) = self.enis.get_mut(place) else { return };
-        eni.add_taken(address, self.rests.replace(address, None));
+        eni.addresses.add_taken(address, self.rests.remove(address));
         self.places.insert(address, place.clone());
         if !self.held.remove(&address) {
-            eni.free(address);
+            eni.addresses.free(address);
         }
     }
 
@@ -159,14 +155,13 @@ impl Memory {
     pub(crate) fn remove_address(&mut self, address: Ipv4Addr) -> Option<u64> {
         self.release(address);
         let place = self.places.remove(&address)?;
-        let eni = self.enis.get_mut(&place)?;
-        eni.remove(address)
+        self.enis.get_mut(&place)?.addresses.remove(address)
     }
 
     /// Gives a free address to a key that has none. If no interface has the address, it is held.
     pub(crate) fn allocate(&mut self, address: Ipv4Addr, holder: Holder) {
-        match self.eni_of(address) {
-            Some(eni) => eni.take(address),
+        match self.beside(address) {
+            Some(addresses) => addresses.take(address),
             None => self.held.insert(address),
         };
         self.by_key.insert(holder.key.clone(), address);
@@ -176,15 +171,17 @@ impl Memory {
     /// Ends the allocation of the address and keeps its time of unassignment; returns the holder.
     pub(crate) fn release(&mut self, address: Ipv4Addr) -> Option<Holder> {
         let holder = self.forget_holder(address)?;
-        match self.eni_of(address) {
-            Some(eni) => eni.free(address),
+        match self.beside(address) {
+            Some(addresses) => addresses.free(address),
             None => _ = self.held.remove(&address),
         }
         Some(holder)
     }
 
-    fn eni_of(&mut self, address: Ipv4Addr) -> Option<&mut Eni> {
-        self.enis.get_mut(self.places.get(&address)?)
+    /// The addresses of the interface that has this one.
+    fn beside(&mut self, address: Ipv4Addr) -> Option<&mut Addresses> {
+        let eni = self.enis.get_mut(self.places.get(&address)?)?;
+        Some(&mut eni.addresses)
     }
 
     fn forget_holder(&mut self, address: Ipv4Addr) -> Option<Holder> {
@@ -195,18 +192,24 @@ impl Memory {
 
     /// When the address was last unassigned, as far as memory knows.
     pub(crate) fn unassigned_at_ms(&self, address: Ipv4Addr) -> Option<u64> {
-        match self.places.get(&address) {
-            Some(place) => self.enis.get(place)?.unassigned_at_ms(address),
-            None => self.rests.get(address),
-        }
+        let addresses = match self.places.get(&address) {
+            Some(place) => &self.enis.get(place)?.addresses,
+            None => &self.rests,
+        };
+        addresses.unassigned_at_ms(address)
     }
 
     /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
     pub(crate) fn replace_unassigned_at(&mut self, address: Ipv4Addr, unassigned_at_ms: Option<u64>) -> Option<u64> {
-        match self.eni_of(address) {
-            Some(eni) => eni.replace_unassigned_at(address, unassigned_at_ms),
-            None => self.rests.replace(address, unassigned_at_ms),
+        if let Some(addresses) = self.beside(address) {
+            return addresses.replace_unassigned_at(address, unassigned_at_ms);
         }
+        let before = self.rests.remove(address);
+        if unassigned_at_ms.is_some() {
+            self.rests.add_taken(address, unassigned_at_ms);
+            self.rests.free(address);
+        }
+        before
     }
 
     /// The address rests from now on; returns its previous time of unassignment.
@@ -219,18 +222,14 @@ impl Memory {
     /// The address to give out next: of the first interface that has one.
     pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Ipv4Addr)> {
         let mut enis = self.enis.iter();
-        enis.find_map(|(key, eni)| Some((key.clone(), eni.candidate(cooling, now_ms)?)))
+        enis.find_map(|(key, eni)| Some((key.clone(), eni.addresses.candidate(cooling, now_ms)?)))
     }
 
     /// Every unassigned address that rests, in an interface or remembered, by address.
     pub(crate) fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Ipv4Addr, u64)> {
-        let remembered = self.rests.iter().filter(|&(_, time)| cooling.rests(time, now_ms));
-        let mut all: Vec<_> = self
-            .enis
-            .values()
-            .flat_map(|eni| eni.resting(cooling, now_ms))
-            .chain(remembered)
-            .collect();
+        let in_enis = self.enis.values().map(|eni| &eni.addresses);
+        let everywhere = in_enis.chain([&self.rests]);
+        let mut all: Vec<_> = everywhere.flat_map(|some| some.resting(cooling, now_ms)).collect();
         all.sort_unstable();
         all
     }
@@ -354,7 +353,7 @@ mod tests {
         memory.add_address(&key, two);
         assert_eq!(memory.unassigned_at_ms(one), Some(7));
         assert_eq!(memory.unassigned_at_ms(two), None);
-        assert_eq!(memory.rests().iter().count(), 0);
+        assert_eq!(memory.rests().total(), 0);
         assert_eq!(memory.all_resting(COOLING, 17), [(one, 7)]);
         assert_eq!(memory.all_resting(COOLING, 18), []);
         assert_eq!(memory.remove_address(one), Some(7));

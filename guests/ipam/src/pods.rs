@@ -56,7 +56,7 @@ impl Datastore {
         let entry = given_up.is_none().then(|| stored::entry("assign", &holder, now_ms));
         let key = holder.key.clone();
         self.memory.allocate(address, holder);
-        if let Err(why) = self.write(world, now_ms, entry) {
+        if let Err(why) = self.write(world, now_ms, entry.as_deref()) {
             self.memory.release(address);
             if let Some((held, holder, rest)) = given_up {
                 self.memory.allocate(held, holder);
@@ -87,7 +87,7 @@ impl Datastore {
         let now_ms = self.now_ms(world);
         let holder = self.memory.release(address).ok_or(Error::UnknownPod)?;
         let before = self.memory.rest(address, self.settings.cooling, now_ms);
-        if let Err(why) = self.write(world, now_ms, Some(stored::entry("unassign", &holder, now_ms))) {
+        if let Err(why) = self.write(world, now_ms, Some(&stored::entry("unassign", &holder, now_ms))) {
             self.memory.replace_unassigned_at(address, before);
             self.memory.allocate(address, holder);
             return Err(Error::BackingStore(why));
@@ -108,7 +108,7 @@ impl Datastore {
     pub(crate) fn allocated_ips(&self) -> Vec<PodIpInfo> {
         let of_eni = |(key, eni): (&EniKey, &Eni)| {
             let device_number = key.device_number;
-            let addresses = eni.addresses();
+            let addresses = eni.addresses.iter();
             let assigned = addresses.filter_map(|(address, _)| Some((address, self.memory.holder(address)?)));
             assigned
                 .map(|(address, holder)| pod(address, holder, device_number))

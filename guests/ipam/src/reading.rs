@@ -17,8 +17,8 @@ use crate::bindings::exports::trueup::ipam::datastore::Error;
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::{Datastore, log_pod};
 use crate::key::Key;
-use crate::memory::{Holder, Memory};
-use crate::settings::{Settings, Source, Unknown};
+use crate::memory::Holder;
+use crate::settings::{Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
 use crate::writing::StoreState;
@@ -52,13 +52,12 @@ impl Datastore {
         let sandboxes = sandboxes.map_err(|why| format!("container runtime: {why}"))?;
         let now_ms = self.now_ms(world);
         let before = self.memory.clone();
-        let mut restoration = Restoration::over(&self.settings, &mut self.memory, now_ms);
+        let mut reading = Reading::at(now_ms);
         for Sandbox { id, ip, .. } in sandboxes {
             let key = Key::migrated(&id);
-            restoration.take(world, Claim { key, ipv4: ip });
+            self.take(world, &mut reading, Claim { key, ipv4: ip });
         }
-        let (settings, memory) = (&self.settings, &self.memory);
-        let answer = self.store_state.write_whole(world, settings, memory, now_ms);
+        let answer = self.write_whole(world, now_ms);
         if answer.is_err() {
             self.memory = before;
         }
@@ -75,12 +74,13 @@ impl Datastore {
         let stored = stored::read(&saved.data, &saved.entries)?;
         let now_ms = self.now_ms(world);
         self.take_times(&stored.unassigned_at_ms, now_ms);
-        let mut restoration = Restoration::over(&self.settings, &mut self.memory, now_ms);
+        let mut reading = Reading::at(now_ms);
         for claim in stored.claims {
-            restoration.take(world, claim);
+            self.take(world, &mut reading, claim);
         }
+        let all = self.memory.assigned_count() + self.memory.held_count();
         self.store_state = StoreState {
-            in_step: restoration.agrees(),
+            in_step: !reading.has_dropped && reading.claimed.len() == all,
             entries: u64::try_from(saved.entries.len()).unwrap_or(u64::MAX),
             blocked: None,
         };
@@ -99,74 +99,66 @@ impl Datastore {
             }
         }
     }
-}
 
-/// One restoration.
-struct Restoration<'d> {
-    settings: &'d Settings,
-    memory: &'d mut Memory,
-    now_ms: u64,
-    /// The allocations of memory that were claimed.
-    claimed: BTreeSet<Ipv4Addr>,
-    has_dropped: bool,
-}
-
-impl<'d> Restoration<'d> {
-    fn over(settings: &'d Settings, memory: &'d mut Memory, now_ms: u64) -> Self {
-        Self {
-            settings,
-            memory,
-            now_ms,
-            claimed: BTreeSet::new(),
-            has_dropped: false,
-        }
-    }
-
-    /// True if the store gives exactly the allocations in memory.
-    fn agrees(&self) -> bool {
-        let all = self.memory.assigned_count() + self.memory.held_count();
-        !self.has_dropped && self.claimed.len() == all
-    }
-
-    fn take(&mut self, world: &mut impl World, Claim { key, ipv4 }: Claim) {
+    /// Takes a claim over, or drops it.
+    fn take(&mut self, world: &mut impl World, reading: &mut Reading, Claim { key, ipv4 }: Claim) {
         let Ok(address) = ipv4.parse::<Ipv4Addr>() else {
-            return self.drop(world, &key, &ipv4, "it is no IPv4 address");
+            return reading.drop(world, &key, &ipv4, "it is no IPv4 address");
         };
         let in_eni = self.memory.place(address).is_some();
         match self.memory.holder(address) {
             None if !in_eni && self.settings.unknown == Unknown::Drop => {
-                return self.drop(world, &key, &ipv4, "no ENI has the address");
+                return reading.drop(world, &key, &ipv4, "no ENI has the address");
             }
             Some(holder) if holder.key == key => {
-                self.claimed.insert(address);
+                reading.claimed.insert(address);
                 return;
             }
-            Some(_) => return self.drop(world, &key, &ipv4, "another pod has the address"),
+            Some(_) => return reading.drop(world, &key, &ipv4, "another pod has the address"),
             None => {}
         }
         if key.missing().is_some() {
-            return self.drop_resting(world, &key, address, "its key is not whole");
+            return self.drop_resting(world, reading, &key, address, "its key is not whole");
         }
         let other = self.memory.address_of(&key);
         if let Some(other) = other {
             if !in_eni || self.memory.place(other).is_some() {
-                return self.drop_resting(world, &key, address, "the pod has another address");
+                return self.drop_resting(world, reading, &key, address, "the pod has another address");
             }
-            self.claimed.remove(&other);
+            reading.claimed.remove(&other);
             self.memory.release(other);
-            self.drop_resting(world, &key, other, "the pod has an address that an ENI has");
+            self.drop_resting(world, reading, &key, other, "the pod has an address that an ENI has");
         }
         self.memory.allocate(address, Holder::new(key.clone(), address));
-        self.claimed.insert(address);
+        reading.claimed.insert(address);
         if !in_eni {
             let message = "the allocation is held until an ENI has its address";
             log_pod(world, Level::Info, message, &key, Some(&address), None);
         }
     }
 
-    fn drop_resting(&mut self, world: &mut impl World, key: &Key, address: Ipv4Addr, why: &str) {
-        self.memory.rest(address, self.settings.cooling, self.now_ms);
-        self.drop(world, key, &address, why);
+    fn drop_resting(&mut self, world: &mut impl World, reading: &mut Reading, key: &Key, address: Ipv4Addr, why: &str) {
+        self.memory.rest(address, self.settings.cooling, reading.now_ms);
+        reading.drop(world, key, &address, why);
+    }
+}
+
+/// One reading so far.
+struct Reading {
+    now_ms: u64,
+    /// The allocations of memory that were claimed.
+    claimed: BTreeSet<Ipv4Addr>,
+    has_dropped: bool,
+}
+
+impl Reading {
+    fn at(now_ms: u64) -> Self {
+        let (claimed, has_dropped) = (BTreeSet::new(), false);
+        Self {
+            now_ms,
+            claimed,
+            has_dropped,
+        }
     }
 
     fn drop(&mut self, world: &mut impl World, key: &Key, ipv4: &dyn Display, why: &str) {

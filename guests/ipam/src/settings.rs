@@ -1,10 +1,8 @@
 //! The operator's settings and their defaults.
 
-use std::collections::BTreeMap;
+use trueup_guest::settings::Given;
 
-use serde_json::Value;
-
-use crate::rests::Cooling;
+use crate::addresses::Cooling;
 
 /// Where a reading looks for earlier allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +37,6 @@ pub(crate) struct Settings {
     pub(crate) unknown: Unknown,
 }
 
-/// All names, ascending.
-const NAMES: [&str; 5] = [
-    "checkpoint_migration_phase",
-    "compact_after",
-    "cooling_period_ms",
-    "min_eni_lifetime_ms",
-    "unknown_allocations",
-];
 const DAY_MS: u64 = 86_400_000;
 
 impl Settings {
@@ -64,45 +54,29 @@ impl Settings {
     /// # Errors
     /// The first unknown name, else the first wrong value by name.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
-        let Ok(Value::Object(members)) = serde_json::from_str(config) else {
-            return Err("config: not a JSON object".to_owned());
+        let mut given = Given::read(config).map_err(|_| "config: not a JSON object")?;
+        let default = Self::DEFAULT;
+        // By name, as errors are reported in this order.
+        let source = match given.whole("checkpoint_migration_phase", 1..=3) {
+            None => default.source,
+            Some(1_u64) => Source::Runtime,
+            Some(_) => Source::Store,
         };
-        let members: BTreeMap<String, Value> = members.into_iter().collect();
-        if let Some(name) = members.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            return Err(format!("{name}: unknown setting; known: {}", NAMES.join(", ")));
-        }
-        let mut settings = Self::DEFAULT;
-        for (name, value) in &members {
-            settings.set(name, value)?;
-        }
-        Ok(settings)
-    }
-
-    fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        let wrong = |must_be: &str| format!("{name}: {value} is not {must_be}");
-        let whole = |least, most| {
-            let number = value.as_u64().filter(|number| (least..=most).contains(number));
-            number.ok_or_else(|| wrong(&format!("a whole number from {least} to {most}")))
+        let compact_after = given.whole("compact_after", 0..=1_000_000);
+        let cooling = given.whole("cooling_period_ms", 0..=DAY_MS);
+        let min_eni_lifetime_ms = given.whole("min_eni_lifetime_ms", 0..=DAY_MS);
+        let unknown = given.word(
+            "unknown_allocations",
+            &[("drop", Unknown::Drop), ("hold", Unknown::Hold)],
+        );
+        let settings = Self {
+            source,
+            compact_after: compact_after.unwrap_or(default.compact_after),
+            cooling: cooling.map_or(default.cooling, Cooling::of_ms),
+            min_eni_lifetime_ms: min_eni_lifetime_ms.unwrap_or(default.min_eni_lifetime_ms),
+            unknown: unknown.unwrap_or(default.unknown),
         };
-        match name {
-            "checkpoint_migration_phase" => {
-                self.source = match whole(1, 3)? {
-                    1 => Source::Runtime,
-                    _ => Source::Store,
-                }
-            }
-            "compact_after" => self.compact_after = whole(0, 1_000_000)?,
-            "cooling_period_ms" => self.cooling = Cooling::of_ms(whole(0, DAY_MS)?),
-            "min_eni_lifetime_ms" => self.min_eni_lifetime_ms = whole(0, DAY_MS)?,
-            _ => {
-                self.unknown = match value.as_str() {
-                    Some("drop") => Unknown::Drop,
-                    Some("hold") => Unknown::Hold,
-                    _ => return Err(wrong(r#""drop" or "hold""#)),
-                }
-            }
-        }
-        Ok(())
+        given.end_in_words(settings, "; known: ", |was, must_be| format!("{was} is not {must_be}"))
     }
 }
 

@@ -3,7 +3,6 @@
 //! Without settings. `restore` accepts only what this guest could have written: otherwise two keys with one address
 //! would live on.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -12,7 +11,7 @@ use trueup_guest::{Guest, Imports, snapshot, text};
 
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::datastore::Datastore;
-use crate::eni::{Eni, EniKey, Traits};
+use crate::eni::Traits;
 use crate::json::Members;
 use crate::key::Key;
 use crate::memory::{Holder, Memory};
@@ -24,40 +23,40 @@ use crate::writing::StoreState;
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";
 
-/// Texts and keys are borrowed for writing, owned after reading.
+/// ENIs are written as the contract has them, and read as [`StoredEni`].
 #[derive(Serialize, Deserialize)]
-struct Snapshot<'s> {
-    version: Cow<'s, str>,
-    enis: Vec<StoredEni<'s>>,
+struct Snapshot<E> {
+    version: String,
+    enis: Vec<E>,
     /// Addresses that no ENI has.
     resting: Vec<Rest>,
-    #[serde(default)]
-    held: Vec<Held<'s>>,
-    store: Cow<'s, StoreState>,
+    #[serde(default = "Vec::new")]
+    held: Vec<Held>,
+    store: StoreState,
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredEni<'s> {
-    id: Cow<'s, str>,
+#[derive(Deserialize)]
+struct StoredEni {
+    id: String,
     device_number: i32,
     #[serde(flatten)]
     traits: Traits,
-    addresses: Vec<StoredAddress<'s>>,
+    addresses: Vec<StoredAddress>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredAddress<'s> {
+#[derive(Deserialize)]
+struct StoredAddress {
     address: Ipv4Addr,
     // Null, but not missing.
     #[serde(deserialize_with = "Option::deserialize")]
-    key: Option<Cow<'s, IpamKey>>,
+    key: Option<IpamKey>,
     #[serde(deserialize_with = "Option::deserialize")]
     unassigned_at_ms: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Held<'s> {
-    key: Cow<'s, IpamKey>,
+struct Held {
+    key: IpamKey,
     ipv4: Ipv4Addr,
 }
 
@@ -70,15 +69,16 @@ impl Guest for Datastore {
 
     fn snapshot(&self) -> String {
         let held = self.memory.held().map(|(ipv4, holder)| Held {
-            key: Cow::Borrowed(holder.key.fields()),
+            key: holder.key.fields().clone(),
             ipv4,
         });
+        let resting = self.memory.rests().iter();
         snapshot::write(&Snapshot {
-            version: Cow::Borrowed(VERSION),
-            enis: self.memory.enis().map(|eni| stored(&self.memory, eni)).collect(),
-            resting: self.memory.rests().iter().map(|(ipv4, at)| Rest { ipv4, at }).collect(),
+            version: VERSION.to_owned(),
+            enis: self.eni_infos().enis,
+            resting: resting.filter_map(|(ipv4, at)| Some(Rest { ipv4, at: at? })).collect(),
             held: held.collect(),
-            store: Cow::Borrowed(&self.store_state),
+            store: self.store_state.clone(),
         })
     }
 
@@ -102,36 +102,22 @@ impl Datastore {
                 "state: unknown version {version}; this guest reads \"{VERSION}\""
             ));
         }
-        let snapshot: Snapshot<'_> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
+        let snapshot: Snapshot<StoredEni> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
         self.memory = memory(snapshot.enis, snapshot.resting, snapshot.held).ok_or_else(no_snapshot)?;
-        self.store_state = snapshot.store.into_owned();
+        self.store_state = snapshot.store;
         self.show_all(world);
         Ok(())
     }
 }
 
-fn stored<'s>(memory: &'s Memory, (key, eni): (&'s EniKey, &'s Eni)) -> StoredEni<'s> {
-    let address = |(address, unassigned_at_ms)| StoredAddress {
-        address,
-        key: memory.holder(address).map(|holder| Cow::Borrowed(holder.key.fields())),
-        unassigned_at_ms,
-    };
-    StoredEni {
-        id: Cow::Borrowed(&key.id),
-        device_number: key.device_number,
-        traits: eni.traits,
-        addresses: eni.addresses().map(address).collect(),
-    }
-}
-
-fn memory(enis: Vec<StoredEni<'_>>, resting: Vec<Rest>, held: Vec<Held<'_>>) -> Option<Memory> {
+fn memory(enis: Vec<StoredEni>, resting: Vec<Rest>, held: Vec<Held>) -> Option<Memory> {
     let mut memory = Memory::default();
     for eni in enis {
         add_eni(&mut memory, eni)?;
     }
     for Held { key, ipv4 } in held {
         let is_free = memory.place(ipv4).is_none() && memory.holder(ipv4).is_none();
-        allocate(&mut memory, is_free.then_some(ipv4)?, key.into_owned())?;
+        allocate(&mut memory, is_free.then_some(ipv4)?, key)?;
     }
     let mut seen = BTreeSet::new();
     for Rest { ipv4, at } in resting {
@@ -141,7 +127,7 @@ fn memory(enis: Vec<StoredEni<'_>>, resting: Vec<Rest>, held: Vec<Held<'_>>) -> 
     Some(memory)
 }
 
-fn add_eni(memory: &mut Memory, eni: StoredEni<'_>) -> Option<()> {
+fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
     let is_new = memory.eni_key(&eni.id).is_none();
     memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, eni.traits);
     let place = memory.eni_key(&eni.id)?.clone();
@@ -155,7 +141,7 @@ fn add_eni(memory: &mut Memory, eni: StoredEni<'_>) -> Option<()> {
         memory.add_address(&place, is_new.then_some(address)?);
         memory.replace_unassigned_at(address, unassigned_at_ms);
         if let Some(key) = key {
-            allocate(memory, address, key.into_owned())?;
+            allocate(memory, address, key)?;
         }
     }
     Some(())

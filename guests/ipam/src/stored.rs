@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! checkpoint -> allocations --+
-//! entries ----> changes ------+-> allocations in order, times of unassignment
+//! entries --------------------+-> allocations in order, times of unassignment
 //! ```
 
 use std::collections::BTreeMap;
@@ -100,15 +100,30 @@ pub(crate) struct Stored {
 /// # Errors
 /// The first faulty piece and its fault, in the contract's words.
 pub(crate) fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
-    let mut folding = Folding::of(read_checkpoint(data)?);
-    for (number, entry) in (1_usize..).zip(entries) {
-        let change = read_entry(entry).map_err(|fault| match fault {
-            Fault::Malformed => format!("checkpoint: entry {number} is malformed"),
-            Fault::UnknownOp(op) => format!("checkpoint: entry {number} has the unknown op {}", text::quoted(&op)),
-        })?;
-        folding.apply(change);
+    let mut folding = Folding::default();
+    for claim in read_checkpoint(data)? {
+        folding.add(claim);
     }
-    Ok(folding.done())
+    for (number, entry) in (1_usize..).zip(entries) {
+        let malformed = || format!("checkpoint: entry {number} is malformed");
+        let members = Members::read(entry).ok_or_else(malformed)?;
+        let op: String = members.get("op").ok_or_else(malformed)?;
+        let applied = match op.as_str() {
+            "assign" => folding.assign(&members),
+            "unassign" => folding.unassign(&members),
+            "forget" => folding.forget(&members),
+            "rest" => folding.rest(&members),
+            _ => {
+                let op = text::quoted(&op);
+                return Err(format!("checkpoint: entry {number} has the unknown op {op}"));
+            }
+        };
+        applied.ok_or_else(malformed)?;
+    }
+    Ok(Stored {
+        claims: folding.claims.into_iter().flatten().collect(),
+        unassigned_at_ms: folding.unassigned_at_ms,
+    })
 }
 
 fn read_checkpoint(data: &str) -> Result<Vec<Claim>, String> {
@@ -144,33 +159,7 @@ fn read_claim(text: &str) -> Option<Claim> {
     })
 }
 
-/// The meaning of one entry.
-enum Change {
-    Assign(Key, Ipv4Addr),
-    Unassign(Key, Ipv4Addr, u64),
-    Forget(Vec<Ipv4Addr>, u64),
-    Rest(Vec<(Ipv4Addr, u64)>),
-}
-
-/// The fault of an entry.
-enum Fault {
-    Malformed,
-    UnknownOp(String),
-}
-
-fn read_entry(entry: &str) -> Result<Change, Fault> {
-    let members = Members::read(entry).ok_or(Fault::Malformed)?;
-    let op: String = members.get("op").ok_or(Fault::Malformed)?;
-    let change = match op.as_str() {
-        "assign" => read_change(&members).map(|(key, address, _)| Change::Assign(key, address)),
-        "unassign" => read_change(&members).map(|(key, address, at)| Change::Unassign(key, address, at)),
-        "forget" => read_forget(&members),
-        "rest" => read_rest(&members),
-        _ => return Err(Fault::UnknownOp(op)),
-    };
-    change.ok_or(Fault::Malformed)
-}
-
+/// The key and the address of an assignment or unassignment, and its time.
 fn read_change(members: &Members<'_>) -> Option<(Key, Ipv4Addr, u64)> {
     let key = Key::new(IpamKey {
         network_name: members.get("networkName")?,
@@ -179,19 +168,6 @@ fn read_change(members: &Members<'_>) -> Option<(Key, Ipv4Addr, u64)> {
     });
     let change = (key, members.get("ipv4")?, members.get("at")?);
     change.0.missing().is_none().then_some(change)
-}
-
-fn read_forget(members: &Members<'_>) -> Option<Change> {
-    Some(Change::Forget(members.get("ipv4")?, members.get("at")?))
-}
-
-fn read_rest(members: &Members<'_>) -> Option<Change> {
-    let rest = |value: &RawValue| {
-        let members = Members::read(value.get())?;
-        Some((members.get("ipv4")?, members.get("at")?))
-    };
-    let rests: Vec<&RawValue> = members.get("addresses")?;
-    Some(Change::Rest(rests.into_iter().map(rest).collect::<Option<_>>()?))
 }
 
 /// A checkpoint while entries are applied to it. A claim's number is its place in the order.
@@ -204,13 +180,44 @@ struct Folding {
     unassigned_at_ms: BTreeMap<Ipv4Addr, u64>,
 }
 
+/// Each entry by its `op`; `None` if it is malformed.
 impl Folding {
-    fn of(claims: Vec<Claim>) -> Self {
-        let mut folding = Self::default();
-        for claim in claims {
-            folding.add(claim);
+    fn assign(&mut self, members: &Members<'_>) -> Option<()> {
+        let (key, address, _) = read_change(members)?;
+        let numbers = self.by_key.remove(&key);
+        self.drop_claims(numbers);
+        self.drop_address(address);
+        let ipv4 = address.to_string();
+        self.add(Claim { key, ipv4 });
+        Some(())
+    }
+
+    fn unassign(&mut self, members: &Members<'_>) -> Option<()> {
+        let (key, address, at) = read_change(members)?;
+        for &number in self.by_address.get(&address).into_iter().flatten() {
+            if let Some(claim) = self.claims.get_mut(number) {
+                claim.take_if(|claim| claim.key == key);
+            }
         }
-        folding
+        self.unassigned_at_ms.insert(address, at);
+        Some(())
+    }
+
+    fn forget(&mut self, members: &Members<'_>) -> Option<()> {
+        let (addresses, at): (Vec<Ipv4Addr>, u64) = (members.get("ipv4")?, members.get("at")?);
+        for address in addresses {
+            self.drop_address(address);
+            self.unassigned_at_ms.insert(address, at);
+        }
+        Some(())
+    }
+
+    fn rest(&mut self, members: &Members<'_>) -> Option<()> {
+        for rest in members.get::<Vec<&RawValue>>("addresses")? {
+            let rest = Members::read(rest.get())?;
+            self.unassigned_at_ms.insert(rest.get("ipv4")?, rest.get("at")?);
+        }
+        Some(())
     }
 
     fn add(&mut self, claim: Claim) {
@@ -223,50 +230,16 @@ impl Folding {
         self.claims.push(Some(claim));
     }
 
-    fn drop_claims(&mut self, numbers: Vec<usize>) {
-        for number in numbers {
-            if let Some(claim) = self.claims.get_mut(number) {
-                *claim = None;
-            }
-        }
-    }
-
-    fn apply(&mut self, change: Change) {
-        match change {
-            Change::Assign(key, address) => {
-                let numbers = self.by_key.remove(&key).unwrap_or_default();
-                self.drop_claims(numbers);
-                self.drop_address(address);
-                let ipv4 = address.to_string();
-                self.add(Claim { key, ipv4 });
-            }
-            Change::Unassign(key, address, at) => {
-                for &number in self.by_address.get(&address).into_iter().flatten() {
-                    if let Some(claim) = self.claims.get_mut(number) {
-                        claim.take_if(|claim| claim.key == key);
-                    }
-                }
-                self.unassigned_at_ms.insert(address, at);
-            }
-            Change::Forget(addresses, at) => {
-                for address in addresses {
-                    self.drop_address(address);
-                    self.unassigned_at_ms.insert(address, at);
-                }
-            }
-            Change::Rest(rests) => self.unassigned_at_ms.extend(rests),
-        }
-    }
-
     fn drop_address(&mut self, address: Ipv4Addr) {
-        let numbers = self.by_address.remove(&address).unwrap_or_default();
+        let numbers = self.by_address.remove(&address);
         self.drop_claims(numbers);
     }
 
-    fn done(self) -> Stored {
-        Stored {
-            claims: self.claims.into_iter().flatten().collect(),
-            unassigned_at_ms: self.unassigned_at_ms,
+    fn drop_claims(&mut self, numbers: Option<Vec<usize>>) {
+        for number in numbers.into_iter().flatten() {
+            if let Some(claim) = self.claims.get_mut(number) {
+                *claim = None;
+            }
         }
     }
 }

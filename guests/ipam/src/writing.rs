@@ -6,9 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
-use crate::memory::Memory;
+use crate::datastore::Datastore;
 use crate::metrics;
-use crate::settings::Settings;
 use crate::stored;
 use crate::world::{World, words};
 
@@ -24,48 +23,36 @@ pub(crate) struct StoreState {
     pub(crate) blocked: Option<String>,
 }
 
-impl StoreState {
+impl Datastore {
     /// Writes a change that memory already has and that happened now. `entry` is `None` if only a whole checkpoint can
     /// express it.
     ///
     /// # Errors
     /// Why the write failed, as `KIND: TEXT` or in the words of the failed reading. The store may have the text all the
     /// same: the next change writes a whole checkpoint.
-    pub(crate) fn write(
-        &mut self,
-        world: &mut impl World,
-        settings: &Settings,
-        memory: &Memory,
-        now_ms: u64,
-        entry: Option<&str>,
-    ) -> Result<(), String> {
-        if let Some(why) = self.blocked.clone() {
-            self.in_step = false;
+    pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<&str>) -> Result<(), String> {
+        let store = &mut self.store_state;
+        if let Some(why) = store.blocked.clone() {
+            store.in_step = false;
             return Err(why);
         }
         match entry {
-            Some(entry) if self.in_step && self.entries < settings.compact_after => self.append(world, entry),
-            _ => self.write_whole(world, settings, memory, now_ms),
+            Some(entry) if store.in_step && store.entries < self.settings.compact_after => self.append(world, entry),
+            _ => self.write_whole(world, now_ms),
         }
     }
 
     /// Writes a whole checkpoint, whatever is stored, and then the rests.
     ///
     /// # Errors
-    /// As [`StoreState::write`]. A failure to store the rests is logged and is no error.
-    pub(crate) fn write_whole(
-        &mut self,
-        world: &mut impl World,
-        settings: &Settings,
-        memory: &Memory,
-        now_ms: u64,
-    ) -> Result<(), String> {
-        let answer = world.checkpoint(&memory.checkpoint());
+    /// As [`Datastore::write`]. A failure to store the rests is logged and is no error.
+    pub(crate) fn write_whole(&mut self, world: &mut impl World, now_ms: u64) -> Result<(), String> {
+        let answer = world.checkpoint(&self.memory.checkpoint());
         self.note(world, answer)?;
-        self.in_step = true;
-        self.entries = 0;
-        let resting = memory.all_resting(settings.cooling, now_ms);
-        if settings.compact_after == 0 || resting.is_empty() {
+        self.store_state.in_step = true;
+        self.store_state.entries = 0;
+        let resting = self.memory.all_resting(self.settings.cooling, now_ms);
+        if self.settings.compact_after == 0 || resting.is_empty() {
             return Ok(());
         }
         if let Err(why) = self.append(world, &stored::rest(&resting)) {
@@ -78,13 +65,13 @@ impl StoreState {
     fn append(&mut self, world: &mut impl World, entry: &str) -> Result<(), String> {
         let answer = world.append(entry);
         self.note(world, answer)?;
-        self.entries = self.entries.saturating_add(1);
+        self.store_state.entries = self.store_state.entries.saturating_add(1);
         Ok(())
     }
 
     fn note(&mut self, world: &mut impl World, answer: Result<(), StoreError>) -> Result<(), String> {
         answer.map_err(|error| {
-            self.in_step = false;
+            self.store_state.in_step = false;
             world.counter_add(metrics::STORE_FAILURES, &[], 1);
             words(&error)
         })

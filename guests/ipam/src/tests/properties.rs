@@ -9,11 +9,11 @@ use proptest::sample::select;
 use serde_json::Value;
 
 use super::model::{Model, number, read_back};
+use crate::addresses::Cooling;
 use crate::bindings::exports::trueup::ipam::datastore::{Error, IpamKey};
 use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::Datastore;
-use crate::rests::Cooling;
 use crate::settings::{Settings, Source, Unknown};
 use crate::simulated::{Fault, Simulation};
 
