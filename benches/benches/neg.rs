@@ -14,7 +14,8 @@ use trueup_benches::negs::{self, Filling, Native, Stage};
 use trueup_benches::probe::Probe;
 use trueup_benches::stage::host;
 use trueup_benches::table::{self, against, row, times};
-use trueup_guest_neg::filter::{Facts, filter};
+use trueup_guest_neg::entry::united;
+use trueup_guest_neg::filter::{Committed, decide};
 use trueup_guest_neg::settings::Settings;
 use trueup_worlds::neg::guest::Filtered;
 
@@ -179,7 +180,9 @@ fn measure(stage: &Stage, sets: &Sets, rounds: usize) -> anyhow::Result<Seen> {
 
 fn natively(sets: NativeSets) -> trueup_guest_neg::bindings::exports::trueup::neg::migrator::Filtered {
     let NativeSets { add, remove, committed } = sets;
-    filter(Settings::default().fractions, Facts::default(), add, remove, committed)
+    let committed = Committed::of(committed);
+    let facts = (false, false);
+    decide(&Settings::default(), facts, united(add), united(remove), committed).answer()
 }
 
 /// Checks that both sides decide the same, and that a migration starts.

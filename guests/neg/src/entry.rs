@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use trueup_guest::words;
 
-use crate::address::{Class, Rank};
+use crate::address::Rank;
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 
 /// The effect of a migration on an endpoint of a set.
@@ -57,15 +57,15 @@ impl Entry {
 
     /// A number that follows the order, with few collisions: sorting small items is faster than sorting whole entries.
     fn rough_rank(&self) -> u128 {
-        let (ip, ipv6) = (self.ip.number(), self.ipv6.number());
-        let ipv6_class = self.ipv6.class as u128;
-        // Two bits for a class, 32 for an IPv4 address, and as much of an IPv6 address as fits.
-        match self.ip.class {
-            Class::Empty => (ipv6_class << 124) | (ipv6 >> 4),
-            Class::V4 => (1 << 126) | (ip << 94) | (ipv6_class << 92) | (ipv6 >> 36),
-            Class::V6 => (2 << 126) | (ip >> 2),
-            Class::Text => 3 << 126,
-        }
+        let ((ip_case, ip), (ipv6_case, ipv6)) = (self.ip.number(), self.ipv6.number());
+        // Two bits for a case, 32 for an IPv4 address, and as much of an IPv6 address as fits.
+        let rest = match self.ip {
+            Rank::Empty => (ipv6_case << 124) | (ipv6 >> 4),
+            Rank::V4(_) => (ip << 94) | (ipv6_case << 92) | (ipv6 >> 36),
+            Rank::V6(..) => ip >> 2,
+            Rank::Text => 0,
+        };
+        (ip_case << 126) | rest
     }
 
     /// The part that is compared.
@@ -80,7 +80,7 @@ impl Entry {
 }
 
 /// An endpoint outside of a set, used to look up twins. Ordered as endpoints are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'e> {
     ip: (Rank, &'e str),
     ipv6: (Rank, &'e str),
@@ -106,17 +106,17 @@ impl<'e> View<'e> {
 
     /// True if `ip` is not empty.
     pub fn has_ip(&self) -> bool {
-        self.ip.0.class != Class::Empty
+        self.ip.0 != Rank::Empty
     }
 
     /// True if `ipv6` is not empty.
     pub fn has_ipv6(&self) -> bool {
-        self.ipv6.0.class != Class::Empty
+        self.ipv6.0 != Rank::Empty
     }
 
     /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. `None` if it is single-stack.
     pub fn twins(&self) -> Option<[Self; 2]> {
-        const NONE: (Rank, &str) = (Rank::EMPTY, "");
+        const NONE: (Rank, &str) = (Rank::Empty, "");
         self.is_dual()
             .then_some([Self { ipv6: NONE, ..*self }, Self { ip: NONE, ..*self }])
     }
@@ -137,21 +137,11 @@ impl PartialOrd for View<'_> {
     }
 }
 
-impl PartialEq for View<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for View<'_> {}
-
 fn compare_fields(left: (Rank, &str), right: (Rank, &str)) -> Ordering {
-    left.0.cmp(&right.0).then_with(|| {
-        if left.0.has_one_text() {
-            Ordering::Equal
-        } else {
-            words::compare(left.1, right.1)
-        }
+    left.0.cmp(&right.0).then_with(|| match left.0 {
+        // No other text has this rank: an IPv4 address has one spelling.
+        Rank::Empty | Rank::V4(_) => Ordering::Equal,
+        Rank::V6(..) | Rank::Text => words::compare(left.1, right.1),
     })
 }
 

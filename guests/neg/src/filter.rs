@@ -10,29 +10,10 @@
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
 use crate::entry::{self, Groups, Mark, Set, View};
+use crate::settings::Settings;
 
 /// Subtracted from a product before rounding up: 0.07 of 100 is 7, though the product in binary is slightly above it.
 const ROUNDING: f64 = 0.000_000_001;
-
-/// The two settings that limit a migration.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fractions {
-    /// `fraction_of_migrating_endpoints`: above 0 and at most 1
-    pub migrating: f64,
-    /// `fraction_for_pending_attachment_threshold`: 0 or more
-    pub pending_attachment: f64,
-}
-
-/// The facts besides the sets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// A detachment is under way, or the wait after it.
-    pub is_paused: bool,
-    /// The previous detachment ended less than the threshold ago.
-    pub detached_recently: bool,
-    /// The error state that the caller set.
-    pub in_error_state: bool,
-}
 
 /// The endpoints that are desired and already exist, by their stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,22 +101,11 @@ impl Decision {
     }
 }
 
-/// The whole `migrator.filter` except its metrics, from the raw arguments.
-pub fn filter(
-    fractions: Fractions,
-    facts: Facts,
-    add: Vec<EndpointGroup>,
-    remove: Vec<EndpointGroup>,
-    committed: Vec<EndpointGroup>,
-) -> Filtered {
-    let committed = Committed::of(committed);
-    decide(fractions, facts, entry::united(add), entry::united(remove), committed).answer()
-}
-
-/// Decides over sorted sets.
+/// Decides over sorted sets. `is_paused`: a detachment is under way, or the wait after it. `is_troubled`: the previous
+/// detachment ended less than the threshold ago, or the caller set the error state.
 pub fn decide(
-    fractions: Fractions,
-    facts: Facts,
+    settings: &Settings,
+    (is_paused, is_troubled): (bool, bool),
     mut add: Groups,
     mut remove: Groups,
     committed: Committed,
@@ -144,12 +114,12 @@ pub fn decide(
     let migrating = remove.values().map(taken_out).sum();
     drop_taken_out(&mut add);
     let n = committed.all.saturating_add(migrating);
-    let is_congested = entry::count(&add) >= share(fractions.pending_attachment, n)
-        && (facts.in_error_state || facts.detached_recently);
+    let pending_most = share(settings.fraction_for_pending_attachment_threshold, n);
+    let is_congested = entry::count(&add) >= pending_most && is_troubled;
     let mut detaching = None;
     let mut put_back = 0;
-    if migrating > 0 && !facts.is_paused && !is_congested {
-        (detaching, put_back) = choose(&mut remove, share(fractions.migrating, n));
+    if migrating > 0 && !is_paused && !is_congested {
+        (detaching, put_back) = choose(&mut remove, share(settings.fraction_of_migrating_endpoints, n));
     }
     drop_taken_out(&mut remove);
     Decision {
@@ -219,13 +189,8 @@ fn drop_taken_out(groups: &mut Groups) {
     }
 }
 
-/// This fraction of `n`, rounded up from the fraction's decimal meaning.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "numbers of endpoints are far below 2^52, and what is too large saturates"
-)]
+/// This fraction of `n`, rounded up from the fraction's decimal meaning. Numbers of endpoints are far below 2^52, and
+/// what is too large saturates.
 fn share(fraction: f64, n: usize) -> usize {
     (fraction * n as f64 - ROUNDING).ceil().max(0.0) as usize
 }

@@ -3,7 +3,7 @@
 //! Knows no operations: the code that starts a detachment pauses the migrator, and continues it with the result.
 
 use crate::entry::Groups;
-use crate::filter::{self, Committed, Decision, Facts};
+use crate::filter::{self, Committed, Decision};
 use crate::metrics;
 use crate::settings::Settings;
 use crate::world::{Pending, World};
@@ -55,14 +55,12 @@ impl Migrator {
         for stamp in [&mut self.detached_ms, &mut self.started_ms] {
             *stamp = stamp.map(|then_ms| then_ms.min(now_ms));
         }
-        let facts = Facts {
-            is_paused: self.pause != Pause::Off,
-            detached_recently: self
-                .detached_ms
-                .is_some_and(|then_ms| now_ms.saturating_sub(then_ms) < settings.previous_detach_threshold_ms),
-            in_error_state,
-        };
-        let decision = filter::decide(settings.fractions, facts, add, remove, committed);
+        let is_recent = |then_ms| now_ms.saturating_sub(then_ms) < settings.previous_detach_threshold_ms;
+        let facts = (
+            self.pause != Pause::Off,
+            in_error_state || self.detached_ms.is_some_and(is_recent),
+        );
+        let decision = filter::decide(settings, facts, add, remove, committed);
         self.show(world, &decision, committed, now_ms);
         decision
     }

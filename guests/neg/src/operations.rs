@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 
@@ -26,17 +26,26 @@ impl Kind {
     }
 }
 
-/// An operation that was started and has not ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An operation that was started and has not ended; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// The kind.
+    #[serde(rename = "does")]
     pub kind: Kind,
     /// The location.
+    #[serde(flatten)]
     pub location: Location,
-    /// The endpoints.
-    pub endpoints: Vec<Endpoint>,
     /// True if it contains an endpoint whose migration started with it.
+    #[serde(rename = "migration")]
     pub is_migration: bool,
+    /// The endpoints.
+    #[serde(serialize_with = "rows")]
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// `ip`, `ipv6`, `port`, `node`: one row each, since there may be thousands. Serde reads a row as a record.
+fn rows<S: Serializer>(endpoints: &[Endpoint], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(endpoints.iter().map(|one| [&one.ip, &one.ipv6, &one.port, &one.node]))
 }
 
 /// All of them, by number.

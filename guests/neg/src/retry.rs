@@ -1,17 +1,20 @@
 //! When to try again: the delay doubles each time, up to a maximum, for a limited number of times. No jitter: the world
 //! has no randomness.
 
+use serde::{Deserialize, Serialize};
+
 use crate::bindings::trueup::neg::api::Error;
 use crate::metrics;
 use crate::settings::Settings;
 use crate::world::{Pending, World};
 
-/// The retries of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The retries of one kind; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// How many since the latest success.
     pub count: u64,
     /// The timer of the next retry.
+    #[serde(rename = "due_ms")]
     pub pending: Option<Pending>,
 }
 
@@ -67,6 +70,14 @@ impl Retry {
     /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         self.pending.take_if(|pending| pending.timer == timer).is_some()
+    }
+
+    /// Schedules the timer of an earlier instance again.
+    pub fn anew(self, world: &mut impl World) -> Self {
+        Self {
+            pending: self.pending.map(|pending| pending.anew(world)),
+            ..self
+        }
     }
 
     /// Leaves no timer pending.

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-
-use crate::filter::Fractions;
+use trueup_guest::settings::Given;
 
 /// The most endpoints that the API takes in one operation (`attachNetworkEndpoints` of Compute Engine, v1).
 const ENDPOINTS_PER_OPERATION_MAX: u64 = 500;
@@ -18,8 +17,10 @@ pub struct Settings {
     pub migration_wait_ms: u64,
     /// A detachment that ended less than this ago is recent.
     pub previous_detach_threshold_ms: u64,
-    /// `fraction_of_migrating_endpoints` and `fraction_for_pending_attachment_threshold`
-    pub fractions: Fractions,
+    /// Of the endpoints, how many a migration detaches at a time: above 0 and at most 1.
+    pub fraction_of_migrating_endpoints: f64,
+    /// Of the endpoints, how many attachments may be pending in trouble: 0 or more.
+    pub fraction_for_pending_attachment_threshold: f64,
     /// The NEG's name by subnet.
     pub neg_names: BTreeMap<String, String>,
     /// Zones to empty in every subnet that no target names.
@@ -41,10 +42,8 @@ impl Default for Settings {
             enable_dual_stack: true,
             migration_wait_ms: 60_000,
             previous_detach_threshold_ms: 300_000,
-            fractions: Fractions {
-                migrating: if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 },
-                pending_attachment: 0.5,
-            },
+            fraction_of_migrating_endpoints: if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 },
+            fraction_for_pending_attachment_threshold: 0.5,
             neg_names: BTreeMap::new(),
             zones: BTreeSet::new(),
             max_endpoints_per_operation: 500,
@@ -55,20 +54,9 @@ impl Default for Settings {
     }
 }
 
-/// All names, in the order of the specification's table.
-const NAMES: [&str; 11] = [
-    "enable_dual_stack",
-    "migration_wait_ms",
-    "previous_detach_threshold_ms",
-    "fraction_of_migrating_endpoints",
-    "fraction_for_pending_attachment_threshold",
-    "neg_names",
-    "zones",
-    "max_endpoints_per_operation",
-    "min_retry_delay_ms",
-    "max_retry_delay_ms",
-    "max_retries",
-];
+const MS: &str = "a whole number of milliseconds, 0 or more";
+const MS_ABOVE_0: &str = "a whole number of milliseconds, 1 or more";
+const NEG_NAMES: &str = "an object from subnet to NEG name, neither empty";
 
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
@@ -76,74 +64,53 @@ impl Settings {
     /// # Errors
     /// The first unknown setting by name, else the first wrong one in the order of the specification's table.
     pub fn read(config: &str) -> Result<Self, String> {
-        let members = match serde_json::from_str(config) {
-            Ok(Value::Object(members)) => members,
-            Ok(value) => return Err(wrong("config", &value, "a JSON object")),
-            Err(_) => return Err("config: is not JSON, may be a JSON object".to_owned()),
-        };
-        if let Some(name) = members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
-            let mut names = NAMES;
-            names.sort_unstable();
-            return Err(format!("{name}: unknown setting, may be one of {}", names.join(", ")));
-        }
+        let mut given = Given::read(config).map_err(|_| match serde_json::from_str::<Value>(config) {
+            Ok(value) => format!("config: was {value}, may be a JSON object"),
+            Err(_) => "config: is not JSON, may be a JSON object".to_owned(),
+        })?;
+        let from_1 = |value: &Value| value.as_u64().filter(|&number| number > 0);
+        let fraction = |value: &Value| value.as_f64().filter(|&number| number > 0.0 && number <= 1.0);
+        let threshold = |value: &Value| value.as_f64().filter(|&number| number >= 0.0);
         let mut settings = Self::default();
-        for name in NAMES {
-            // Both delays come before it in the table.
-            if name == "max_retries" {
-                settings.check_delays()?;
-            }
-            if let Some(value) = members.get(name) {
-                settings.set(name, value)?;
-            }
+        // In the order of the table.
+        set(&mut settings.enable_dual_stack, given.truth("enable_dual_stack"));
+        let wait_ms = given.value("migration_wait_ms", MS, Value::as_u64);
+        set(&mut settings.migration_wait_ms, wait_ms);
+        let recent_ms = given.value("previous_detach_threshold_ms", MS, Value::as_u64);
+        set(&mut settings.previous_detach_threshold_ms, recent_ms);
+        let name = "fraction_of_migrating_endpoints";
+        let migrating = given.value(name, "a number above 0 and at most 1", fraction);
+        set(&mut settings.fraction_of_migrating_endpoints, migrating);
+        let name = "fraction_for_pending_attachment_threshold";
+        let pending = given.value(name, "a number, 0 or more", threshold);
+        set(&mut settings.fraction_for_pending_attachment_threshold, pending);
+        set(&mut settings.neg_names, given.value("neg_names", NEG_NAMES, neg_names));
+        let zones = given.value("zones", "a list of zone names, none empty", zones);
+        set(&mut settings.zones, zones);
+        let most = given.whole("max_endpoints_per_operation", 1..=ENDPOINTS_PER_OPERATION_MAX);
+        set(&mut settings.max_endpoints_per_operation, most);
+        let least_ms = given.value("min_retry_delay_ms", MS_ABOVE_0, from_1);
+        set(&mut settings.min_retry_delay_ms, least_ms);
+        let most_ms = given.value("max_retry_delay_ms", MS_ABOVE_0, from_1);
+        set(&mut settings.max_retry_delay_ms, most_ms);
+        let (least_ms, most_ms) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);
+        if most_ms < least_ms {
+            let must_be = format!("min_retry_delay_ms ({least_ms}) or more");
+            given.refuse("max_retry_delay_ms", most_ms, must_be);
         }
-        Ok(settings)
-    }
-
-    fn check_delays(&self) -> Result<(), String> {
-        let (least, most) = (self.min_retry_delay_ms, self.max_retry_delay_ms);
-        if most < least {
-            let what = format!("min_retry_delay_ms ({least}) or more");
-            return Err(wrong("max_retry_delay_ms", &most.into(), &what));
-        }
-        Ok(())
-    }
-
-    fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        let wrong = |what: &str| wrong(name, value, what);
-        let whole = |least| value.as_u64().filter(|&number| number >= least);
-        let ms = |least| whole(least).ok_or_else(|| wrong(&format!("a whole number of milliseconds, {least} or more")));
-        match name {
-            "enable_dual_stack" => self.enable_dual_stack = value.as_bool().ok_or_else(|| wrong("true or false"))?,
-            "migration_wait_ms" => self.migration_wait_ms = ms(0)?,
-            "previous_detach_threshold_ms" => self.previous_detach_threshold_ms = ms(0)?,
-            "fraction_of_migrating_endpoints" => {
-                let fraction = value.as_f64().filter(|&number| number > 0.0 && number <= 1.0);
-                self.fractions.migrating = fraction.ok_or_else(|| wrong("a number above 0 and at most 1"))?;
-            }
-            "fraction_for_pending_attachment_threshold" => {
-                let fraction = value.as_f64().filter(|&number| number >= 0.0);
-                self.fractions.pending_attachment = fraction.ok_or_else(|| wrong("a number, 0 or more"))?;
-            }
-            "neg_names" => {
-                let what = "an object from subnet to NEG name, neither empty";
-                self.neg_names = neg_names(value).ok_or_else(|| wrong(what))?;
-            }
-            "zones" => self.zones = zones(value).ok_or_else(|| wrong("a list of zone names, none empty"))?,
-            "max_endpoints_per_operation" => {
-                let most = whole(1).filter(|&number| number <= ENDPOINTS_PER_OPERATION_MAX);
-                let most = most.and_then(|most| usize::try_from(most).ok());
-                self.max_endpoints_per_operation = most.ok_or_else(|| wrong("a whole number from 1 to 500"))?;
-            }
-            "min_retry_delay_ms" => self.min_retry_delay_ms = ms(1)?,
-            "max_retry_delay_ms" => self.max_retry_delay_ms = ms(1)?,
-            _ => self.max_retries = whole(0).ok_or_else(|| wrong("a whole number, 0 or more (0: no limit)"))?,
-        }
-        Ok(())
+        let retries = given.value("max_retries", "a whole number, 0 or more (0: no limit)", Value::as_u64);
+        set(&mut settings.max_retries, retries);
+        given.end_in_words(settings, ", may be one of ", |was, may_be| {
+            format!("was {was}, may be {may_be}")
+        })
     }
 }
 
-fn wrong(name: &str, value: &Value, what: &str) -> String {
-    format!("{name}: was {value}, may be {what}")
+/// A setting that is not given keeps its default.
+fn set<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
+    }
 }
 
 fn filled(text: &str) -> Option<String> {
@@ -180,10 +147,8 @@ mod tests {
             enable_dual_stack: false,
             migration_wait_ms: 0,
             previous_detach_threshold_ms: 1,
-            fractions: Fractions {
-                migrating: 1.0,
-                pending_attachment: 0.0,
-            },
+            fraction_of_migrating_endpoints: 1.0,
+            fraction_for_pending_attachment_threshold: 0.0,
             neg_names: BTreeMap::from([("s1".to_owned(), "web".to_owned())]),
             zones: BTreeSet::from(["z1".to_owned(), "z2".to_owned()]),
             max_endpoints_per_operation: 1,

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::{Guest, Imports, snapshot};
 
-use crate::bindings::trueup::neg::types::{Endpoint, Location};
+use crate::bindings::trueup::neg::types::Location;
 use crate::migrator::{Migrator, Pause};
 use crate::neg::Neg;
-use crate::operations::{Kind, Operation, Operations};
+use crate::operations::{Operation, Operations};
 use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::world::{Pending, World};
@@ -23,36 +23,32 @@ struct Snapshot {
     version: u64,
     paused: bool,
     /// `None` if no wait timer runs.
-    wait_ends_ms: Option<u64>,
+    #[serde(rename = "wait_ends_ms")]
+    wait: Option<Pending>,
     previous_detachment_ms: Option<u64>,
     migration_started_ms: Option<u64>,
-    ensured: Vec<Row>,
-    known: Vec<Row>,
+    #[serde(serialize_with = "rows")]
+    ensured: BTreeSet<Location>,
+    #[serde(serialize_with = "rows")]
+    known: BTreeSet<Location>,
     operations: Vec<InFlight>,
     migration_failure: Option<String>,
     in_error_state: bool,
-    sync_retry: Trial,
-    operation_retry: Trial,
+    sync_retry: Retry,
+    operation_retry: Retry,
 }
 
-/// Zone and subnet.
-type Row = (String, String);
+/// Zone and subnet; serde reads a row as a record.
+fn rows<S: Serializer>(locations: &BTreeSet<Location>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(locations.iter().map(|one| [&one.zone, &one.subnet]))
+}
 
 #[derive(Serialize, Deserialize)]
 struct InFlight {
-    operation: u64,
-    does: Kind,
-    zone: String,
-    subnet: String,
-    migration: bool,
-    /// `ip`, `ipv6`, `port`, `node`: one row each, since there may be thousands.
-    endpoints: Vec<(String, String, String, String)>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Trial {
-    count: u64,
-    due_ms: Option<u64>,
+    #[serde(rename = "operation")]
+    number: u64,
+    #[serde(flatten)]
+    operation: Operation,
 }
 
 impl Guest for Neg {
@@ -61,23 +57,26 @@ impl Guest for Neg {
     }
 
     fn snapshot(&self) -> String {
-        let operations = self.operations.by_number.iter();
+        let in_flight = |(&number, operation): (&u64, &Operation)| InFlight {
+            number,
+            operation: operation.clone(),
+        };
         snapshot::write(&Snapshot {
             version: VERSION,
             paused: self.migrator.pause != Pause::Off,
-            wait_ends_ms: match self.migrator.pause {
-                Pause::Waiting(wait) => Some(wait.due_ms),
+            wait: match self.migrator.pause {
+                Pause::Waiting(wait) => Some(wait),
                 Pause::Off | Pause::On => None,
             },
             previous_detachment_ms: self.migrator.detached_ms,
             migration_started_ms: self.migrator.started_ms,
-            ensured: rows(&self.ensured),
-            known: rows(&self.known),
-            operations: operations.map(InFlight::of).collect(),
+            ensured: self.ensured.clone(),
+            known: self.known.clone(),
+            operations: self.operations.by_number.iter().map(in_flight).collect(),
             migration_failure: self.operations.failure.clone(),
             in_error_state: self.in_error_state,
-            sync_retry: Trial::of(&self.sync_retry),
-            operation_retry: Trial::of(&self.operation_retry),
+            sync_retry: self.sync_retry.clone(),
+            operation_retry: self.operation_retry.clone(),
         })
     }
 
@@ -97,86 +96,28 @@ impl Neg {
         self.migrator.stop(world);
         self.sync_retry.cancel(world);
         self.operation_retry.cancel(world);
+        let operations = snapshot.operations.into_iter();
         *self = Self {
             settings: std::mem::take(&mut self.settings),
             migrator: Migrator {
-                pause: match snapshot.wait_ends_ms {
-                    Some(due_ms) => Pause::Waiting(Pending::anew(world, due_ms)),
+                pause: match snapshot.wait {
+                    Some(wait) => Pause::Waiting(wait.anew(world)),
                     None if snapshot.paused => Pause::On,
                     None => Pause::Off,
                 },
                 detached_ms: snapshot.previous_detachment_ms,
                 started_ms: snapshot.migration_started_ms,
             },
-            ensured: locations(snapshot.ensured),
-            known: locations(snapshot.known),
+            ensured: snapshot.ensured,
+            known: snapshot.known,
             operations: Operations {
-                by_number: snapshot.operations.into_iter().map(InFlight::read).collect(),
+                by_number: operations.map(|one| (one.number, one.operation)).collect(),
                 failure: snapshot.migration_failure,
             },
             in_error_state: snapshot.in_error_state,
-            sync_retry: snapshot.sync_retry.start(world),
-            operation_retry: snapshot.operation_retry.start(world),
+            sync_retry: snapshot.sync_retry.anew(world),
+            operation_retry: snapshot.operation_retry.anew(world),
         };
         Ok(())
     }
-}
-
-impl InFlight {
-    fn of((&operation, of): (&u64, &Operation)) -> Self {
-        let row = |endpoint: &Endpoint| {
-            let Endpoint { ip, ipv6, port, node } = endpoint.clone();
-            (ip, ipv6, port, node)
-        };
-        Self {
-            operation,
-            does: of.kind,
-            zone: of.location.zone.clone(),
-            subnet: of.location.subnet.clone(),
-            migration: of.is_migration,
-            endpoints: of.endpoints.iter().map(row).collect(),
-        }
-    }
-
-    fn read(self) -> (u64, Operation) {
-        let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
-        let operation = Operation {
-            kind: self.does,
-            location: Location {
-                zone: self.zone,
-                subnet: self.subnet,
-            },
-            endpoints: self.endpoints.into_iter().map(endpoint).collect(),
-            is_migration: self.migration,
-        };
-        (self.operation, operation)
-    }
-}
-
-impl Trial {
-    fn of(retry: &Retry) -> Self {
-        Self {
-            count: retry.count,
-            due_ms: retry.pending.map(|pending| pending.due_ms),
-        }
-    }
-
-    fn start(&self, world: &mut impl World) -> Retry {
-        Retry {
-            count: self.count,
-            pending: self.due_ms.map(|due_ms| Pending::anew(world, due_ms)),
-        }
-    }
-}
-
-fn rows(locations: &BTreeSet<Location>) -> Vec<Row> {
-    let place = |location: &Location| (location.zone.clone(), location.subnet.clone());
-    locations.iter().map(place).collect()
-}
-
-fn locations(places: Vec<Row>) -> BTreeSet<Location> {
-    places
-        .into_iter()
-        .map(|(zone, subnet)| Location { zone, subnet })
-        .collect()
 }

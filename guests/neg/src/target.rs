@@ -57,7 +57,7 @@ fn read_endpoint(mut endpoint: Endpoint) -> Result<Entry, String> {
         let ipv6 = quoted(&endpoint.ipv6);
         return Err(format!(".ipv6: {ipv6} is not an IPv6 address, it must be one or empty"));
     };
-    if (ip, ipv6) == (Rank::EMPTY, Rank::EMPTY) {
+    if (ip, ipv6) == (Rank::Empty, Rank::Empty) {
         return Err(": ip and ipv6 are both empty, one must be given".to_owned());
     }
     if !address::is_port(&endpoint.port) {

@@ -1,5 +1,6 @@
 //! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
 
+use serde::{Deserialize, Serialize};
 use trueup_guest::{Clock, Telemetry};
 
 use crate::bindings::trueup::host::timers;
@@ -18,8 +19,10 @@ trueup_guest::world! {
     }
 }
 
-/// A timer that was scheduled and has neither fired nor been cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A timer that was scheduled and has neither fired nor been cancelled. As JSON it is the time at which it is due, and
+/// has no number until it is scheduled anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 pub struct Pending {
     /// The host's number for it.
     pub timer: u64,
@@ -37,12 +40,24 @@ impl Pending {
     }
 
     /// Schedules the timer of an earlier instance again, at once if its time has passed.
-    pub fn anew(world: &mut impl World, due_ms: u64) -> Self {
-        let left_ms = due_ms.saturating_sub(world.now_ms());
+    pub fn anew(self, world: &mut impl World) -> Self {
+        let left_ms = self.due_ms.saturating_sub(world.now_ms());
         Self {
             timer: world.schedule(left_ms),
-            due_ms,
+            ..self
         }
+    }
+}
+
+impl From<u64> for Pending {
+    fn from(due_ms: u64) -> Self {
+        Self { timer: 0, due_ms }
+    }
+}
+
+impl From<Pending> for u64 {
+    fn from(pending: Pending) -> Self {
+        pending.due_ms
     }
 }
 

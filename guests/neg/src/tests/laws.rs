@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::{endpoint, location};
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
-use crate::filter::{self, Facts, Fractions};
+use crate::entry;
+use crate::filter::{self, Committed};
+use crate::settings::Settings;
 
 type Sets = BTreeMap<Location, BTreeSet<Endpoint>>;
 
@@ -87,20 +89,21 @@ fn share(fraction: f64, n: usize) -> usize {
     (fraction * n as f64 - 0.000_000_001).ceil().max(0.0) as usize
 }
 
-fn model(fractions: Fractions, facts: Facts, add: &Sets, remove: &Sets, committed: &Sets) -> Filtered {
+fn model(settings: &Settings, facts: (bool, bool), add: &Sets, remove: &Sets, committed: &Sets) -> Filtered {
+    let (is_paused, is_troubled) = facts;
     let (out_of_add, out_of_remove) = (migrating(add, remove), migrating(remove, add));
     let (add, mut remove) = (without(add, &out_of_add), without(remove, &out_of_remove));
     let number = count(&out_of_remove);
     let n = count(committed) + number;
-    let many = count(&add) >= share(fractions.pending_attachment, n);
-    let stops = many && (facts.in_error_state || facts.detached_recently);
+    let many = count(&add) >= share(settings.fraction_for_pending_attachment_threshold, n);
+    let stops = many && is_troubled;
     let mut detaching = None;
-    if number > 0 && !facts.is_paused && !stops {
+    if number > 0 && !is_paused && !stops {
         let largest = out_of_remove.values().map(BTreeSet::len).max().unwrap();
         let (place, set) = out_of_remove.iter().find(|(_, set)| set.len() == largest).unwrap();
         let mut ordered: Vec<Endpoint> = set.iter().cloned().collect();
         ordered.sort_by(order);
-        ordered.truncate(share(fractions.migrating, n).max(1));
+        ordered.truncate(share(settings.fraction_of_migrating_endpoints, n).max(1));
         remove.get_mut(place).unwrap().extend(ordered);
         detaching = Some(place.clone());
     }
@@ -134,24 +137,21 @@ fn some_groups(pods: u8, most: usize) -> impl Strategy<Value = Vec<EndpointGroup
     prop::collection::vec(group, 0..4)
 }
 
-fn some_facts() -> impl Strategy<Value = Facts> {
-    (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
-        |(in_error_state, detached_recently, is_paused)| Facts {
-            is_paused,
-            detached_recently,
-            in_error_state,
-        },
-    )
+/// Whether it is paused, and whether there is trouble.
+fn some_facts() -> impl Strategy<Value = (bool, bool)> {
+    (prop::bool::weighted(0.2), prop::bool::weighted(0.75))
 }
 
 fn check(
-    fractions: Fractions,
-    facts: Facts,
+    settings: &Settings,
+    facts: (bool, bool),
     [add, remove, committed]: [Vec<EndpointGroup>; 3],
 ) -> Result<(), TestCaseError> {
-    let expected = model(fractions, facts, &united(&add), &united(&remove), &united(&committed));
+    let expected = model(settings, facts, &united(&add), &united(&remove), &united(&committed));
     let (wanted, unwanted) = (count(&united(&add)), count(&united(&remove)));
-    let filtered = filter::filter(fractions, facts, add, remove, committed);
+    let committed = Committed::of(committed);
+    let decision = filter::decide(settings, facts, entry::united(add), entry::united(remove), committed);
+    let filtered = decision.answer();
     prop_assert_eq!(&filtered, &expected);
     // Each endpoint is counted once: it is in the answer, or it waits.
     let of = |groups: &[EndpointGroup]| groups.iter().map(|group| group.endpoints.len()).sum::<usize>();
@@ -161,15 +161,14 @@ fn check(
     Ok(())
 }
 
-fn some_fractions() -> impl Strategy<Value = Fractions> {
-    (
-        prop_oneof![Just(0.1), Just(1.0), 0.000_001..1.0_f64],
-        prop_oneof![Just(0.5), Just(0.0), 0.0..2.0_f64],
-    )
-        .prop_map(|(migrating, pending_attachment)| Fractions {
-            migrating,
-            pending_attachment,
-        })
+fn some_settings() -> impl Strategy<Value = Settings> {
+    let migrating = prop_oneof![Just(0.1), Just(1.0), 0.000_001..1.0_f64];
+    let pending = prop_oneof![Just(0.5), Just(0.0), 0.0..2.0_f64];
+    (migrating, pending).prop_map(|(migrating, pending)| Settings {
+        fraction_of_migrating_endpoints: migrating,
+        fraction_for_pending_attachment_threshold: pending,
+        ..Settings::default()
+    })
 }
 
 proptest! {
@@ -180,17 +179,17 @@ proptest! {
 
     #[test]
     fn the_filter_does_what_the_model_does_with_few(
-        fractions in some_fractions(), facts in some_facts(),
+        settings in some_settings(), facts in some_facts(),
         sets in [some_groups(3, 6), some_groups(3, 6), some_groups(3, 6)],
     ) {
-        check(fractions, facts, sets)?;
+        check(&settings, facts, sets)?;
     }
 
     #[test]
     fn and_with_many(
-        fractions in some_fractions(), facts in some_facts(),
+        settings in some_settings(), facts in some_facts(),
         sets in [some_groups(60, 80), some_groups(60, 80), some_groups(60, 40)],
     ) {
-        check(fractions, facts, sets)?;
+        check(&settings, facts, sets)?;
     }
 }
