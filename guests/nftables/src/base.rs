@@ -7,14 +7,12 @@
 //! node port is looked up for addresses of this host other than loopback ones, which are for the host's own services.
 //! `nat-postrouting` clears the mark, which is no longer needed: a packet may pass there twice.
 
-use std::io::Write;
-
+use trueup_guest::network::Network;
 use trueup_guest::text;
 
 use crate::ruleset::Family;
-use crate::schema::{Command, Elements, Expression, Object, Table};
 use crate::settings::Settings;
-use crate::transaction::Writer;
+use crate::transaction::Table;
 
 /// The commands. `$NAME` stands for a JSON value.
 const COMMANDS: &str = include_str!("base.jsonl");
@@ -23,32 +21,32 @@ const COMMANDS: &str = include_str!("base.jsonl");
 pub(crate) const POD_SUBNETS: &str = "pod-subnets";
 
 /// Writes the commands that leave a table with only the base, whatever it held.
-pub(crate) fn write<W: Write>(out: &mut Writer<W>, settings: &Settings, of: Table<'_>) {
-    let (family, address, loopback) = match of.family {
-        Family::Ip => ("ip", "ipv4_addr", r#"{"prefix":{"addr":"127.0.0.0","len":8}}"#),
-        Family::Ip6 => ("ip6", "ipv6_addr", r#""::1""#),
+pub(crate) fn write(table: &mut Table<'_>, settings: &Settings) {
+    let family = table.family;
+    let (address, loopback) = match family {
+        Family::Ip => ("ipv4_addr", r#"{"prefix":{"addr":"127.0.0.0","len":8}}"#),
+        Family::Ip6 => ("ipv6_addr", r#""::1""#),
     };
-    let (mark, table) = (settings.masquerade_mark.to_string(), text::quoted(of.table));
+    let (mark, name) = (settings.masquerade_mark.to_string(), text::quoted(&settings.table_name));
     for command in COMMANDS.lines() {
-        let command = command.replace("$FAMILY", &text::quoted(family));
+        let command = command.replace("$FAMILY", &text::quoted(family.name()));
         let command = command.replace("$ADDRESS", &text::quoted(address));
         let command = command.replace("$LOOPBACK", loopback).replace("$MARK", &mark);
         // The name comes last: it may be any text.
-        out.text(&command.replace("$TABLE", &table));
+        table.text(&command.replace("$TABLE", &name));
     }
-    let networks: Vec<Expression<'_>> = settings.pod_networks(of.family).map(prefix).collect();
+    let networks: Vec<String> = settings.pod_networks(family).map(prefix).collect();
     if !networks.is_empty() {
-        out.command(&Command::Add(Object::Element {
-            of,
-            name: POD_SUBNETS,
-            elem: Elements::Networks(networks),
-        }));
+        let networks = networks.join(",");
+        table.command(
+            "add",
+            "element",
+            format_args!(r#""name":"{POD_SUBNETS}","elem":[{networks}]"#),
+        );
     }
 }
 
-fn prefix(network: trueup_guest::network::Network) -> Expression<'static> {
-    Expression::Prefix {
-        addr: network.address().to_string(),
-        len: network.prefix_len(),
-    }
+fn prefix(network: Network) -> String {
+    let (address, length) = (network.address(), network.prefix_len());
+    format!(r#"{{"prefix":{{"addr":"{address}","len":{length}}}}}"#)
 }

@@ -3,17 +3,10 @@
 //! Pure. Leaves out what stays the same. Removes elements before the chains that they lead to, and adds chains before
 //! the elements that will lead to them.
 
-use std::io::Write;
-
-use crate::ruleset::{Balance, Chain, Choice, Content, Elements, Key, Map, Verdict};
-use crate::schema::{Command, Elements as Written, Expression, Object, Statement, Table};
-use crate::transaction::Writer;
-
-/// Keeps a client's endpoint the same on all nodes and after every restart: the bytes of `true`.
-const HASH_SEED: u32 = 0x7472_7565;
-
-/// `@pod-subnets`, as a rule looks it up.
-const IN_POD_SUBNETS: &str = "@pod-subnets";
+use crate::base::POD_SUBNETS;
+use crate::ruleset::{Chain, Content, Elements, Key, Map, Verdict};
+use crate::statements::{L4PROTO, SOURCE_TYPE, choose, goto, is, saddr, set_mark};
+use crate::transaction::Table;
 
 /// The objects of the commands, each list in the order of writing.
 #[derive(Debug, Default)]
@@ -60,25 +53,25 @@ impl<'c> Change<'c> {
     }
 
     /// Writes the commands.
-    pub(crate) fn write<W: Write>(&self, out: &mut Writer<W>, of: Table<'_>, mark: u32) {
-        let chain = |name| Object::Chain { of, name };
+    pub(crate) fn write(&self, table: &mut Table<'_>) {
+        let named = |name: &str| format!(r#""name":"{name}""#);
         for (map, elements) in &self.gone_elements {
-            out.command(&Command::Delete(element(of, *map, elements)));
+            table.elements("delete", map.name(), elements);
         }
         for name in &self.new_chains {
-            out.command(&Command::Add(chain(name)));
+            table.command("add", "chain", named(name));
         }
         for name in &self.flushed {
-            out.command(&Command::Flush(chain(name)));
+            table.command("flush", "chain", named(name));
         }
         for (name, content) in &self.filled {
-            rules(out, of, name, content, mark);
+            rules(table, name, content);
         }
         for (map, elements) in &self.new_elements {
-            out.command(&Command::Add(element(of, *map, elements)));
+            table.elements("add", map.name(), elements);
         }
         for name in &self.gone_chains {
-            out.command(&Command::Delete(chain(name)));
+            table.command("delete", "chain", named(name));
         }
     }
 }
@@ -98,17 +91,9 @@ fn only_in<'c>(one: &'c Elements, other: &Elements) -> Vec<(Map, Vec<(Key, &'c V
     maps
 }
 
-fn element<'t>(of: Table<'t>, map: Map, elements: &'t [(Key, &'t Verdict)]) -> Object<'t> {
-    Object::Element {
-        of,
-        name: map.name(),
-        elem: Written::Verdicts(elements),
-    }
-}
-
 /// Writes the rules of a chain.
-fn rules<W: Write>(out: &mut Writer<W>, of: Table<'_>, name: &str, chain: &Chain, mark: u32) {
-    let family = of.family;
+fn rules(table: &mut Table<'_>, name: &str, chain: &Chain) {
+    let (saddr, set_mark) = (saddr(table.family), set_mark(table.mark));
     match chain {
         Chain::Endpoint {
             protocol,
@@ -116,71 +101,21 @@ fn rules<W: Write>(out: &mut Writer<W>, of: Table<'_>, name: &str, chain: &Chain
             port,
         } => {
             // From the endpoint to itself: it would answer itself past this host.
-            let hairpin = Statement::is(Expression::saddr(family), Expression::address(*address));
-            out.rule(of, name, &[hairpin, Statement::set_mark(mark)], None);
-            let dnat = Statement::Dnat {
-                addr: Expression::address(*address),
-                port: *port,
-            };
-            let protocol = Statement::is(Expression::l4proto(), Expression::Protocol(*protocol));
-            out.rule(of, name, &[protocol, dnat], None);
+            table.rule(name, format_args!("{},{set_mark}", is(&saddr, address)), None);
+            let dnat = format_args!(r#"{{"dnat":{{"addr":"{address}","port":{port}}}}}"#);
+            table.rule(name, format_args!("{},{dnat}", is(L4PROTO, protocol)), None);
         }
-        Chain::All { comment, balance } => out.rule(of, name, &[choose(of, balance)], Some(comment)),
+        Chain::All { comment, balance } => table.rule(name, choose(table.family, balance), Some(comment)),
         Chain::ClusterWide { comment, all } => {
-            let to_all = Statement::Goto { target: all };
-            out.rule(of, name, &[Statement::set_mark(mark), to_all], Some(comment));
+            table.rule(name, format_args!("{set_mark},{}", goto(all)), Some(comment));
         }
         Chain::NodeLocal { comment, all, local } => {
-            let from_pod = Statement::is(Expression::saddr(family), Expression::word(IN_POD_SUBNETS));
-            out.rule(of, name, &[from_pod, Statement::Goto { target: all }], Some(comment));
-            let source = Expression::Fib {
-                result: "type",
-                flags: ["saddr"],
-            };
-            let from_here = Statement::is(source, Expression::word("local"));
-            let to_all = Statement::Goto { target: all };
-            out.rule(of, name, &[from_here, Statement::set_mark(mark), to_all], None);
-            out.rule(of, name, &[choose(of, local)], None);
+            let from_pod = is(&saddr, format_args!("@{POD_SUBNETS}"));
+            let from_here = is(SOURCE_TYPE, "local");
+            let to_all = goto(all);
+            table.rule(name, format_args!("{from_pod},{to_all}"), Some(comment));
+            table.rule(name, format_args!("{from_here},{set_mark},{to_all}"), None);
+            table.rule(name, choose(table.family, local), None);
         }
-    }
-}
-
-/// Leads to one of the endpoints.
-fn choose<'t>(of: Table<'t>, balance: &'t Balance) -> Statement<'t> {
-    let modulus = balance.to.len();
-    match balance.to.as_slice() {
-        [] => return Statement::Drop(()),
-        [target] => return Statement::Goto { target },
-        _ => {}
-    }
-    let key = match balance.choice {
-        Choice::Random => Expression::Numgen {
-            mode: "random",
-            modulus,
-            offset: 0,
-        },
-        Choice::ByClient => Expression::Jhash {
-            modulus,
-            expr: Box::new(Expression::saddr(of.family)),
-            seed: HASH_SEED,
-            offset: 0,
-        },
-    };
-    let to = balance.to.iter().map(|target| Statement::Goto { target });
-    Statement::Vmap {
-        key,
-        data: Expression::Set(to.enumerate().collect()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::POD_SUBNETS;
-
-    #[test]
-    fn the_seed_is_that_of_the_specification() {
-        assert_eq!(HASH_SEED, 1_953_658_213);
-        assert_eq!(IN_POD_SUBNETS, format!("@{POD_SUBNETS}"));
     }
 }

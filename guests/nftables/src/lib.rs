@@ -4,12 +4,12 @@
 //! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
 //! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! This file has the exports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
-//! `step` and `change` are pure; `schema`, `base` and `transaction` produce the text for nft; `claims` and `renderer`
-//! keep the state and ask a [`world`]; `snapshot` is its text.
+//! This file has the exports, and decides nothing. `names`, `render`, `ruleset`, `step` and `change` are pure;
+//! `statements`, `base` and `transaction` produce the text for nft; `claims` and `renderer` keep the state and ask a
+//! [`world`]; `snapshot` is its text.
 //!
 //! ```text
-//! service -> facts -> render -> chains, claims -+
+//! service -> render -> chains, claims ----------+
 //!            acknowledged services, all claims -+-> step -> change -> transaction -> nftables.apply
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
@@ -24,16 +24,15 @@ mod base;
 mod bindings;
 mod change;
 mod claims;
-mod facts;
 mod names;
 mod render;
 mod renderer;
 mod ruleset;
-mod schema;
 mod settings;
 #[cfg(test)]
 mod simulated;
 mod snapshot;
+mod statements;
 mod step;
 #[cfg(test)]
 mod tests;

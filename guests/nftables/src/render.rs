@@ -1,15 +1,15 @@
 //! One service's part of one family's table: its chains, and the keys that it claims.
 //!
-//! Pure. Knows no other services: `claims` decides which of several gets a key.
+//! Pure. Knows no other services: `claims` decides which of several gets a key. Leaves out invalid addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use trueup_guest::address::Address;
 
-use crate::bindings::trueup::service::types::TrafficPolicy;
-use crate::facts::{Endpoint, Facts, Port};
-use crate::ruleset::{Balance, Chain, Chains, Choice, Family, Key, Verdict};
+use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
+use crate::names::PortName;
+use crate::ruleset::{Balance, Chain, Chains, Family, Key, Verdict, name_of};
 
 /// A service's part of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,106 +20,132 @@ pub(crate) struct Part {
     pub(crate) claims: BTreeMap<Key, Verdict>,
 }
 
+/// Possible targets of a connection, each address and port once, in the order given.
+type Endpoints<'s> = Vec<(Address, &'s Backend)>;
+
 impl Part {
     /// The part of this service in this family.
-    pub(crate) fn of(facts: &Facts, family: Family) -> Self {
+    pub(crate) fn of(service: &ContivService, family: Family) -> Self {
         let mut part = Self::default();
-        let ports: Vec<(&Port, Vec<Endpoint>)> =
-            facts.ports.iter().map(|port| (port, endpoints(port, family))).collect();
+        let mut endpoints = endpoints(service, family);
+        let ports = ports(&service.ports).into_iter();
+        // Names are unique here, so the port can take all of its endpoints.
+        let ports = ports.map(|port| (port, endpoints.remove(port.name.as_str()).unwrap_or_default()));
+        let (with, without): (Vec<_>, Vec<_>) = ports.partition(|(_, endpoints)| !endpoints.is_empty());
         // If a service claims one key twice, a port with endpoints wins over one without.
-        for (port, endpoints) in ports.iter().filter(|(_, endpoints)| !endpoints.is_empty()) {
-            part.add_port(facts, family, port, endpoints);
+        for (port, endpoints) in with {
+            part.add_port(service, family, port, &endpoints);
         }
-        for (port, _) in ports.iter().filter(|(_, endpoints)| endpoints.is_empty()) {
-            let (cluster, external) = keys(facts, family, port);
-            for key in cluster.into_iter().chain(external) {
-                part.claims.entry(key).or_insert(Verdict::Reject);
-            }
+        for (port, _) in without {
+            let (cluster, external) = keys(service, family, port);
+            part.claim(cluster.into_iter().chain(external), &Verdict::Reject);
         }
         part
     }
 
-    fn add_port(&mut self, facts: &Facts, family: Family, port: &Port, endpoints: &[Endpoint]) {
-        let (cluster_keys, external_keys) = keys(facts, family, port);
+    fn add_port(&mut self, service: &ContivService, family: Family, port: &ServicePort, endpoints: &Endpoints<'_>) {
+        let (cluster_keys, external_keys) = keys(service, family, port);
         if cluster_keys.is_empty() && external_keys.is_empty() {
             return;
         }
-        let all: Rc<str> = port.name.all().into();
-        let comment: Rc<str> = port.name.plain.as_str().into();
-        let to: Vec<(Rc<str>, bool)> = endpoints
-            .iter()
-            .map(|&one| (self.add_endpoint(port, one), one.is_local))
-            .collect();
-        self.chains.insert(
-            Rc::clone(&all),
-            Chain::All {
-                comment: Rc::clone(&comment),
-                balance: balance(facts.choice, to.iter()),
-            },
-        );
-        self.claim(cluster_keys, &all);
+        let name = PortName::new(&service.id, &port.name);
+        let by_client = service.session_affinity_timeout_s != 0;
+        let protocol = name_of(port.protocol);
+        let (mut to_all, mut to_local) = (Vec::new(), Vec::new());
+        for &(address, backend) in endpoints {
+            let port = backend.port;
+            let endpoint: Rc<str> = name.endpoint(address, port).into();
+            let chain = Chain::Endpoint {
+                protocol,
+                address,
+                port,
+            };
+            self.chains.insert(Rc::clone(&endpoint), chain);
+            if backend.local {
+                to_local.push(Rc::clone(&endpoint));
+            }
+            to_all.push(endpoint);
+        }
+        let (all, comment): (Rc<str>, Rc<str>) = (name.all().into(), name.plain.as_str().into());
+        let balance = Balance::new(by_client, to_all);
+        let chain = Chain::All {
+            comment: Rc::clone(&comment),
+            balance,
+        };
+        self.chains.insert(Rc::clone(&all), chain);
+        self.claim(cluster_keys, &Verdict::Chain(Rc::clone(&all)));
         if external_keys.is_empty() {
             return;
         }
-        let external: Rc<str> = port.name.external().into();
-        let chain = match facts.policy {
+        let external: Rc<str> = name.external().into();
+        let chain = match service.traffic_policy {
             TrafficPolicy::ClusterWide => Chain::ClusterWide { comment, all },
             TrafficPolicy::NodeLocal => Chain::NodeLocal {
                 comment,
                 all,
-                local: balance(facts.choice, to.iter().filter(|(_, is_local)| *is_local)),
+                local: Balance::new(by_client, to_local),
             },
         };
         self.chains.insert(Rc::clone(&external), chain);
-        self.claim(external_keys, &external);
+        self.claim(external_keys, &Verdict::Chain(external));
     }
 
-    fn claim(&mut self, keys: Vec<Key>, chain: &Rc<str>) {
+    fn claim(&mut self, keys: impl IntoIterator<Item = Key>, verdict: &Verdict) {
         for key in keys {
-            let verdict = || Verdict::Chain(Rc::clone(chain));
-            self.claims.entry(key).or_insert_with(verdict);
+            self.claims.entry(key).or_insert_with(|| verdict.clone());
         }
     }
+}
 
-    /// Returns the chain's name.
-    fn add_endpoint(&mut self, port: &Port, endpoint: Endpoint) -> Rc<str> {
-        let name: Rc<str> = port.name.endpoint(endpoint.address, endpoint.port).into();
-        let chain = Chain::Endpoint {
-            protocol: port.protocol,
-            address: endpoint.address,
-            port: endpoint.port,
-        };
-        self.chains.insert(Rc::clone(&name), chain);
-        name
+/// The texts of a service that are no addresses.
+pub(crate) fn no_addresses(service: &ContivService) -> impl Iterator<Item = &String> {
+    let backends = service.backends.iter().flat_map(|of_port| &of_port.backends);
+    let texts = backends.map(|backend| &backend.ip);
+    let texts = texts.chain(&service.cluster_ips).chain(&service.external_ips);
+    texts.filter(|text| Address::parse(text).is_none())
+}
+
+/// The endpoints of each port by its name, without those at port 0.
+fn endpoints(service: &ContivService, family: Family) -> BTreeMap<&str, Endpoints<'_>> {
+    let mut by_port: BTreeMap<&str, Endpoints<'_>> = BTreeMap::new();
+    for of_port in &service.backends {
+        let backends = of_port.backends.iter().filter(|backend| backend.port != 0);
+        let of_family = backends.filter_map(|backend| Some((family.read(&backend.ip)?, backend)));
+        by_port.entry(&of_port.port_name).or_default().extend(of_family);
     }
+    for endpoints in by_port.values_mut() {
+        let mut seen = BTreeSet::new();
+        endpoints.retain(|(address, backend)| seen.insert((*address, backend.port)));
+    }
+    by_port
 }
 
-fn endpoints(port: &Port, family: Family) -> Vec<Endpoint> {
-    let endpoints = port.endpoints.iter().copied();
-    endpoints.filter(|endpoint| family.has(endpoint.address)).collect()
-}
-
-fn balance<'n>(choice: Choice, to: impl Iterator<Item = &'n (Rc<str>, bool)>) -> Balance {
-    Balance::new(choice, to.map(|(name, _)| Rc::clone(name)).collect())
+/// Of two ports with one name the last counts, as in the service processor: their chains would have the same name.
+fn ports(given: &[ServicePort]) -> Vec<&ServicePort> {
+    let mut seen = BTreeSet::new();
+    let mut ports: Vec<&ServicePort> = given.iter().rev().filter(|port| seen.insert(&port.name)).collect();
+    ports.reverse();
+    ports
 }
 
 /// The keys of a service port, in order: those of cluster addresses, and those of external addresses with the node
 /// port. Duplicates are not reported.
-fn keys(facts: &Facts, family: Family, port: &Port) -> (Vec<Key>, Vec<Key>) {
+fn keys(service: &ContivService, family: Family, port: &ServicePort) -> (Vec<Key>, Vec<Key>) {
     let key = |address: Option<Address>, number: u16| Key {
         address,
-        protocol: port.protocol,
+        protocol: name_of(port.protocol),
         port: number,
     };
-    let keys = |addresses: &[Address]| -> Vec<Key> {
-        let addresses = addresses
+    let keys = |texts: &[String]| -> Vec<Key> {
+        let addresses = texts
             .iter()
-            .filter(|address| family.has(**address) && port.port != 0);
-        addresses.map(|&address| key(Some(address), port.port)).collect()
+            .filter(|_| port.port != 0)
+            .filter_map(|text| family.read(text));
+        addresses.map(|address| key(Some(address), port.port)).collect()
     };
-    let mut external = keys(&facts.external_ips);
+    let mut external = keys(&service.external_ips);
     if port.node_port != 0 {
         external.push(key(None, port.node_port));
     }
-    (keys(&facts.cluster_ips), external)
+    (keys(&service.cluster_ips), external)
 }

@@ -4,14 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest::Level;
-
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::ContivService;
 use crate::change::Change;
 use crate::claims::Claims;
-use crate::facts::Facts;
-use crate::render::Part;
+use crate::render::{Part, no_addresses};
 use crate::ruleset::{Content, Family};
 use crate::settings::Settings;
 use crate::step::Step;
@@ -67,7 +64,10 @@ impl Renderer {
     pub(crate) fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
         // Of a duplicate id the last service counts.
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let tables = tables(&self.settings, &services, |id, facts| warn(world, id, facts));
+        for service in services.values() {
+            warn(world, service);
+        }
+        let tables = tables(&self.settings, &services);
         let nothing = Content::default();
         let parts = tables.iter().map(|(family, _, content)| transaction::Part {
             family: *family,
@@ -114,55 +114,46 @@ impl Renderer {
         let Some(acknowledged) = &mut self.acknowledged else {
             return Err("no resync yet".to_owned());
         };
-        let old = |id| Some((id, Facts::read(acknowledged.services.get(id)?)));
-        let before: Vec<(&ObjectId, Facts)> = desired.keys().filter_map(old).collect();
-        let new = |(id, service): (_, &Option<ContivService>)| Some((id, Facts::read(service.as_ref()?)));
-        let after: Vec<(&ObjectId, Facts)> = desired.iter().filter_map(new).collect();
-        for (id, facts) in &after {
-            warn(world, id, facts);
+        let Acknowledged { services, claims } = acknowledged;
+        let before: Vec<&ContivService> = desired.keys().filter_map(|id| services.get(id)).collect();
+        let after: Vec<&ContivService> = desired.values().flatten().collect();
+        for service in &after {
+            warn(world, service);
         }
         let of_family = |(family, claims): &(Family, Claims)| Step::new(*family, claims, &before, &after);
-        let steps: Vec<Step<'_>> = acknowledged.claims.iter().map(of_family).collect();
+        let steps: Vec<Step<'_>> = claims.iter().map(of_family).collect();
         apply(world, &self.settings, &steps.iter().map(Step::part).collect::<Vec<_>>())?;
-        for ((_, claims), step) in acknowledged.claims.iter_mut().zip(&steps) {
+        for ((_, claims), step) in claims.iter_mut().zip(&steps) {
             step.take_effect(claims);
         }
         for (id, service) in desired {
             match service {
-                Some(service) => acknowledged.services.insert(id, service),
-                None => acknowledged.services.remove(&id),
+                Some(service) => services.insert(id, service),
+                None => services.remove(&id),
             };
         }
         Ok(())
     }
 }
 
-/// The table contents for these services, and all claims on them. Calls `show` once for each service.
-pub(crate) fn tables(
-    settings: &Settings,
-    services: &Services,
-    mut show: impl FnMut(&ObjectId, &Facts),
-) -> Vec<(Family, Claims, Content)> {
-    let of_family = |family: &Family| (*family, Claims::default(), Content::default());
-    let mut tables: Vec<(Family, Claims, Content)> = settings.families.iter().map(of_family).collect();
-    for (id, service) in services {
-        let facts = Facts::read(service);
-        show(id, &facts);
-        for (family, claims, content) in &mut tables {
-            let part = Part::of(&facts, *family);
+/// The table contents for these services, and all claims on them.
+pub(crate) fn tables(settings: &Settings, services: &Services) -> Vec<(Family, Claims, Content)> {
+    let of_family = |&family: &Family| {
+        let (mut claims, mut content) = (Claims::default(), Content::default());
+        for (id, service) in services {
+            let part = Part::of(service, family);
             claims.add(id, &part.claims);
             content.chains.extend(part.chains);
         }
-    }
-    for (_, claims, content) in &mut tables {
-        claims.put_into(content);
-    }
-    tables
+        claims.put_into(&mut content);
+        (family, claims, content)
+    };
+    settings.families.iter().map(of_family).collect()
 }
 
 /// Asks the packet filter, unless there is nothing to do.
 fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part<'_>]) -> Result<(), String> {
-    let Some(text) = transaction::text(settings, parts) else {
+    let Some(text) = transaction::of_parts(settings, parts) else {
         return Ok(());
     };
     world.apply(&text)?;
@@ -170,10 +161,10 @@ fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part
     Ok(())
 }
 
-fn warn(world: &mut impl World, id: &ObjectId, facts: &Facts) {
-    for text in &facts.no_addresses {
-        let service = format!("{}/{}", id.namespace, id.name);
-        let fields = [("service", service.as_str()), ("address", text)];
-        world.log(Level::Warn, "left out what is no address", &fields);
+fn warn(world: &mut impl World, service: &ContivService) {
+    let ObjectId { namespace, name } = &service.id;
+    for text in no_addresses(service) {
+        let fields = [("service", &*format!("{namespace}/{name}")), ("address", text)];
+        world.warn("left out what is no address", &fields);
     }
 }

@@ -4,12 +4,13 @@
 //! change is found without writing rules.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 
 use serde::Serialize;
 use trueup_guest::address::Address;
 
-use crate::bindings::trueup::kube::types;
+use crate::bindings::trueup::kube::types::Protocol;
 
 /// A table's family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,24 +27,27 @@ impl Family {
     pub(crate) fn has(self, address: Address) -> bool {
         address.is_v4() == (self == Self::Ip)
     }
-}
 
-/// A transport protocol, ordered by name; as JSON in nft's notation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Protocol {
-    Sctp,
-    Tcp,
-    Udp,
-}
+    /// `None` if the text is no address of this family.
+    pub(crate) fn read(self, text: &str) -> Option<Address> {
+        Address::parse(text).filter(|&address| self.has(address))
+    }
 
-impl From<types::Protocol> for Protocol {
-    fn from(protocol: types::Protocol) -> Self {
-        match protocol {
-            types::Protocol::Tcp => Self::Tcp,
-            types::Protocol::Udp => Self::Udp,
-            types::Protocol::Sctp => Self::Sctp,
+    /// In nft's notation.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
         }
+    }
+}
+
+/// The kernel's name of a transport protocol.
+pub(crate) fn name_of(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
     }
 }
 
@@ -52,10 +56,21 @@ impl From<types::Protocol> for Protocol {
 pub(crate) struct Key {
     /// `None` for a node port, which applies to every local address.
     pub(crate) address: Option<Address>,
-    /// The packet's protocol.
-    pub(crate) protocol: Protocol,
+    /// The name of the packet's protocol.
+    pub(crate) protocol: &'static str,
     /// The destination port.
     pub(crate) port: u16,
+}
+
+/// In nft's notation.
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, port, .. } = self;
+        match self.address {
+            Some(address) => write!(out, r#"{{"concat":["{address}","{protocol}",{port}]}}"#),
+            None => write!(out, r#"{{"concat":["{protocol}",{port}]}}"#),
+        }
+    }
 }
 
 /// The target of a packet that a lookup found.
@@ -65,6 +80,16 @@ pub(crate) enum Verdict {
     Chain(Rc<str>),
     /// The service port has no endpoints.
     Reject,
+}
+
+impl Verdict {
+    /// The chain to continue in. The base has that for packets to service ports without endpoints.
+    pub(crate) fn target(&self) -> &str {
+        match self {
+            Self::Chain(name) => name,
+            Self::Reject => "reject-it",
+        }
+    }
 }
 
 /// The maps, in the order in which they are written.
@@ -102,29 +127,21 @@ impl Map {
     }
 }
 
-/// How to choose one of several endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// Anew for every connection.
-    Random,
-    /// By the client's address, so that a client keeps its endpoint while the endpoints stay the same.
-    ByClient,
-}
-
 /// One of these endpoints' chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Balance {
-    /// How to choose one.
-    pub(crate) choice: Choice,
+    /// True if the client's address chooses one, so that a client keeps its endpoint while the endpoints stay the same;
+    /// else every connection has another.
+    pub(crate) by_client: bool,
     /// Empty if there is no target.
     pub(crate) to: Vec<Rc<str>>,
 }
 
 impl Balance {
     /// With fewer than two endpoints the choice makes no difference.
-    pub(crate) fn new(choice: Choice, to: Vec<Rc<str>>) -> Self {
-        let choice = if to.len() < 2 { Choice::Random } else { choice };
-        Self { choice, to }
+    pub(crate) fn new(by_client: bool, to: Vec<Rc<str>>) -> Self {
+        let by_client = by_client && to.len() > 1;
+        Self { by_client, to }
     }
 }
 
@@ -133,8 +150,8 @@ impl Balance {
 pub(crate) enum Chain {
     /// `ep/S/E`: leads to one endpoint.
     Endpoint {
-        /// The protocol of the service port.
-        protocol: Protocol,
+        /// The name of the service port's protocol.
+        protocol: &'static str,
         /// The endpoint's address.
         address: Address,
         /// The endpoint's port.

@@ -59,7 +59,7 @@ impl Renderer {
             return Ok(());
         }
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let tables = tables(&self.settings, &services, |_, _| {});
+        let tables = tables(&self.settings, &services);
         self.acknowledged = Some(Acknowledged::new(services, tables));
         Ok(())
     }

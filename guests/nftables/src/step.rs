@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::types::ContivService;
 use crate::change::Change;
 use crate::claims::Claims;
-use crate::facts::Facts;
 use crate::render::Part;
 use crate::ruleset::{Content, Family, Key, Verdict};
 use crate::transaction;
@@ -31,8 +31,8 @@ impl<'i> Step<'i> {
     pub(crate) fn new(
         family: Family,
         claims: &Claims,
-        before: &[(&'i ObjectId, Facts)],
-        after: &[(&'i ObjectId, Facts)],
+        before: &[&'i ContivService],
+        after: &[&'i ContivService],
     ) -> Self {
         let (mut old, mut new) = (Content::default(), Content::default());
         let mut step = Self {
@@ -89,11 +89,11 @@ impl<'i> Step<'i> {
 }
 
 /// Adds the services' chains to the content; returns their claims.
-fn render<'i>(services: &[(&'i ObjectId, Facts)], family: Family, content: &mut Content) -> OfServices<'i> {
-    let one = |(id, facts): &(&'i ObjectId, Facts)| {
-        let part = Part::of(facts, family);
+fn render<'i>(services: &[&'i ContivService], family: Family, content: &mut Content) -> OfServices<'i> {
+    let one = |service: &&'i ContivService| {
+        let part = Part::of(service, family);
         content.chains.extend(part.chains);
-        (*id, part.claims)
+        (&service.id, part.claims)
     };
     services.iter().map(one).collect()
 }

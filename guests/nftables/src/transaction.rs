@@ -3,13 +3,16 @@
 //! The text of a resync with 100,000 endpoints is 60 MB. The code writes it twice, first only to measure it: a growing
 //! text would need three times its size, and an instance has 256 MiB.
 
+use std::fmt::{self, Display};
 use std::io::{self, Write};
+
+use trueup_guest::text;
 
 use crate::base;
 use crate::change::Change;
-use crate::ruleset::Family;
-use crate::schema::{Command, Object, Statement, Table};
+use crate::ruleset::{Family, Key, Verdict};
 use crate::settings::Settings;
+use crate::statements::goto;
 
 /// One family's part.
 #[derive(Debug)]
@@ -23,72 +26,86 @@ pub(crate) struct Part<'c> {
 }
 
 /// The text; `None` if there is nothing to do.
-pub(crate) fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
+pub(crate) fn of_parts(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
     if parts.iter().all(|part| !part.with_base && part.change.is_empty()) {
         return None;
     }
     let length = write(settings, parts, Length(0)).0;
     let text = write(settings, parts, Vec::with_capacity(length));
-    // serde writes UTF-8.
+    // All of it is text.
     Some(String::from_utf8(text).unwrap_or_default())
 }
 
-fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], out: W) -> W {
-    let mut out = Writer { out };
-    out.push(br#"{"nftables":["#);
-    // The first command, so that every other begins with a comma.
-    out.json(&Command::Metainfo { json_schema_version: 1 });
+fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], mut out: W) -> W {
+    push(
+        &mut out,
+        format_args!(r#"{{"nftables":[{{"metainfo":{{"json_schema_version":1}}}}"#),
+    );
     for part in parts {
-        let of = Table {
+        let (family, name) = (part.family.name(), text::quoted(&settings.table_name));
+        let mut table = Table {
+            out: &mut out,
             family: part.family,
-            table: &settings.table_name,
+            mark: settings.masquerade_mark,
+            of: format!(r#""family":"{family}","table":{name}"#),
         };
         if part.with_base {
-            base::write(&mut out, settings, of);
+            base::write(&mut table, settings);
         }
-        part.change.write(&mut out, of, settings.masquerade_mark);
+        part.change.write(&mut table);
     }
-    out.push(b"]}");
-    out.out
+    push(&mut out, format_args!("]}}"));
+    out
 }
 
-/// The sink of the commands.
-#[derive(Debug)]
-pub(crate) struct Writer<W> {
-    out: W,
+/// Neither a Vec nor a counter refuses a write.
+fn push(out: &mut dyn Write, text: fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
 }
 
-impl<W: Write> Writer<W> {
+/// The sink of one table's commands.
+pub(crate) struct Table<'w> {
+    out: &'w mut dyn Write,
+    /// Its family.
+    pub(crate) family: Family,
+    /// The bit of the mark for packets to masquerade.
+    pub(crate) mark: u32,
+    /// The members that every object in it begins with.
+    of: String,
+}
+
+impl Table<'_> {
     /// Writes one more command, which is JSON already.
     pub(crate) fn text(&mut self, command: &str) {
-        self.push(b",");
-        self.push(command.as_bytes());
+        push(self.out, format_args!(",{command}"));
     }
 
-    /// Writes one more command.
-    pub(crate) fn command(&mut self, command: &Command<'_>) {
-        self.push(b",");
-        self.json(command);
+    /// Writes one more command; `members` are those of the object that it applies to, besides the table.
+    pub(crate) fn command(&mut self, verb: &str, kind: &str, members: impl Display) {
+        let of = &self.of;
+        push(
+            self.out,
+            format_args!(r#",{{"{verb}":{{"{kind}":{{{of},{members}}}}}}}"#),
+        );
     }
 
-    /// Writes a command that adds a rule at the end of a chain.
-    pub(crate) fn rule(&mut self, of: Table<'_>, chain: &str, expr: &[Statement<'_>], comment: Option<&str>) {
-        self.command(&Command::Add(Object::Rule {
-            of,
-            chain,
-            expr,
-            comment,
-        }));
+    /// Writes a command that adds a rule of these statements at the end of a chain.
+    pub(crate) fn rule(&mut self, chain: &str, statements: impl Display, comment: Option<&str>) {
+        let comment = comment.map_or_else(String::new, |text| format!(r#","comment":{}"#, text::quoted(text)));
+        let members = format_args!(r#""chain":"{chain}","expr":[{statements}]{comment}"#);
+        self.command("add", "rule", members);
     }
 
-    // Neither a Vec nor a counter refuses a write, and everything here is text, numbers and lists.
-
-    fn json(&mut self, command: &Command<'_>) {
-        let _ = serde_json::to_writer(&mut self.out, command);
-    }
-
-    fn push(&mut self, text: &[u8]) {
-        let _ = self.out.write_all(text);
+    /// Writes a command on elements of a map, one by one: a resync has hundreds of thousands.
+    pub(crate) fn elements(&mut self, verb: &str, map: &str, elements: &[(Key, &Verdict)]) {
+        let list = fmt::from_fn(|out| {
+            for (number, (key, verdict)) in elements.iter().enumerate() {
+                let comma = if number == 0 { "" } else { "," };
+                write!(out, "{comma}[{key},{}]", goto(verdict.target()))?;
+            }
+            Ok(())
+        });
+        self.command(verb, "element", format_args!(r#""name":"{map}","elem":[{list}]"#));
     }
 }
 
