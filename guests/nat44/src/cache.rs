@@ -2,13 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Known values and unknown keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cache {
-    /// `None` means that a write failed, so the key may exist or not, with this value or another.
-    pub(crate) keys: BTreeMap<String, Option<String>>,
     /// True if every key outside `keys` is missing from the database.
     pub(crate) is_complete: bool,
+    /// `None` means that a write failed, so the key may exist or not, with this value or another. As JSON a list of
+    /// pairs.
+    #[serde(serialize_with = "write_pairs", deserialize_with = "read_pairs")]
+    pub(crate) keys: BTreeMap<String, Option<String>>,
+}
+
+fn write_pairs<S: Serializer>(keys: &BTreeMap<String, Option<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(keys)
+}
+
+fn read_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Option<String>>, D::Error> {
+    let pairs: Vec<(String, Option<String>)> = Vec::deserialize(deserializer)?;
+    Ok(pairs.into_iter().collect())
 }
 
 impl Cache {

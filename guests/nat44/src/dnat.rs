@@ -1,6 +1,6 @@
 //! The DNAT of a service: which address and port lead to which backends.
 //!
-//! Pure. Leaves out invalid addresses and reports them; leaves out IPv6 addresses silently.
+//! Pure but for the log: leaves out invalid addresses with a warning, and IPv6 addresses silently.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,20 @@ use crate::bindings::trueup::kube::types;
 use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
 use crate::keys::label;
 use crate::settings::Settings;
-use crate::uplink::Transport;
 use crate::values::{DNat44, LocalIp, Protocol, StaticMapping, TwiceNat};
+use crate::world::World;
 
-/// The DNAT, and the texts that are no addresses.
-pub(crate) fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivService) -> (DNat44, Vec<String>) {
-    let mut no_addresses = Vec::new();
-    let cluster_ips = v4(&service.cluster_ips, &mut no_addresses);
-    let external_ips = v4(&service.external_ips, &mut no_addresses);
-    let ports = ports(settings, service, &mut no_addresses);
+/// The DNAT.
+pub(crate) fn of_service(
+    world: &mut impl World,
+    settings: &Settings,
+    node_ips: &[Address],
+    service: &ContivService,
+) -> DNat44 {
+    let label = label(&service.id);
+    let cluster_ips = v4(world, &label, &service.cluster_ips);
+    let external_ips = v4(world, &label, &service.external_ips);
+    let ports = ports(world, &label, settings, service);
     let twice_nat = match service.traffic_policy {
         TrafficPolicy::ClusterWide => TwiceNat::Enabled,
         TrafficPolicy::NodeLocal => TwiceNat::OfSelf,
@@ -44,12 +49,11 @@ pub(crate) fn of_service(settings: &Settings, node_ips: &[Address], service: &Co
             }));
         }
     }
-    let dnat = DNat44 {
-        label: label(&service.id),
+    DNat44 {
+        label,
         st_mappings,
         id_mappings: Vec::new(),
-    };
-    (dnat, no_addresses)
+    }
 }
 
 /// Addresses of one kind, the number of a port on them, and the translation of the source.
@@ -63,11 +67,11 @@ struct Port<'s> {
 }
 
 /// In the order given, without protocols that the agent does not have.
-fn ports<'s>(settings: &Settings, service: &'s ContivService, no_addresses: &mut Vec<String>) -> Vec<Port<'s>> {
+fn ports<'s>(world: &mut impl World, label: &str, settings: &Settings, service: &'s ContivService) -> Vec<Port<'s>> {
     let mut backends: BTreeMap<&str, Vec<LocalIp>> = BTreeMap::new();
     for of_port in &service.backends {
         let left = of_port.backends.iter().filter_map(|backend| {
-            let address = read_v4(&backend.ip, no_addresses)?;
+            let address = read_v4(world, label, &backend.ip)?;
             let is_reached = service.traffic_policy == TrafficPolicy::ClusterWide || backend.local;
             is_reached.then(|| local_ip(settings, backend, address))
         });
@@ -104,24 +108,21 @@ fn local_ip(settings: &Settings, backend: &Backend, address: Address) -> LocalIp
 
 /// The VRF of a backend.
 fn vrf_of(settings: &Settings, backend: Address) -> u32 {
-    let is_direct = settings.transport != Transport::Vxlan;
     let is_here = settings.pod_subnet.is_some_and(|subnet| subnet.contains(backend));
-    if settings.host_addresses.contains(&backend) || (is_direct && !is_here) {
+    if settings.host_addresses.contains(&backend) || (!settings.has_overlay && !is_here) {
         settings.main_vrf
     } else {
         settings.pod_vrf
     }
 }
 
-/// The IPv4 addresses, in order.
-pub(crate) fn v4(texts: &[String], no_addresses: &mut Vec<String>) -> Vec<Address> {
-    texts.iter().filter_map(|text| read_v4(text, no_addresses)).collect()
+/// The IPv4 addresses, in order. `of` is what they belong to.
+pub(crate) fn v4(world: &mut impl World, of: &str, texts: &[String]) -> Vec<Address> {
+    texts.iter().filter_map(|text| read_v4(world, of, text)).collect()
 }
 
-fn read_v4(text: &str, no_addresses: &mut Vec<String>) -> Option<Address> {
-    let address = Address::parse(text);
-    if address.is_none() {
-        no_addresses.push(text.to_owned());
-    }
+fn read_v4(world: &mut impl World, of: &str, text: &str) -> Option<Address> {
+    let fields = [("of", of), ("address", text)];
+    let address = world.or_warn(Address::parse(text), "left out what is no address", &fields);
     address.filter(|address| address.is_v4())
 }

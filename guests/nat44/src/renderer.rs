@@ -2,7 +2,7 @@
 //!
 //! A change costs only the services that it affects; only a resync walks over everything.
 
-use trueup_guest::Level;
+use serde::{Deserialize, Serialize};
 use trueup_guest::address::Address;
 use trueup_guest::etcd;
 
@@ -11,14 +11,14 @@ use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::cache::Cache;
 use crate::dnat;
 use crate::global;
-use crate::keys::{Keys, label};
+use crate::keys::Keys;
 use crate::settings::Settings;
 use crate::values::json;
 use crate::world::World;
 use crate::writes::Writes;
 
-/// The state between calls, whatever became of writes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The state between calls, whatever became of writes; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// Only IPv4, in the order received.
     pub(crate) node_ips: Vec<Address>,
@@ -27,6 +27,7 @@ pub(crate) struct State {
     /// In the order received.
     pub(crate) backends: Vec<String>,
     /// The known contents of the database.
+    #[serde(flatten)]
     pub(crate) cache: Cache,
 }
 
@@ -52,14 +53,13 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub(crate) fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
-        let nothing = ResyncEvent {
-            node_ips: Vec::new(),
-            services: Vec::new(),
-            frontend_ifs: Vec::new(),
-            backend_ifs: Vec::new(),
-        };
-        let event = if self.settings.snat_only { nothing } else { event };
+    pub(crate) fn resync(&mut self, world: &mut impl World, mut event: ResyncEvent) -> Result<(), String> {
+        if self.settings.snat_only {
+            event.services.clear();
+            for list in [&mut event.node_ips, &mut event.frontend_ifs, &mut event.backend_ifs] {
+                list.clear();
+            }
+        }
         self.keep_node_ips(world, &event.node_ips);
         self.state.frontends = event.frontend_ifs;
         self.state.backends = event.backend_ifs;
@@ -179,8 +179,7 @@ impl Renderer {
     }
 
     fn put_dnat(&self, world: &mut impl World, writes: &mut Writes, service: &ContivService) {
-        let (dnat, no_addresses) = dnat::of_service(&self.settings, &self.state.node_ips, service);
-        warn(world, &no_addresses, &label(&service.id));
+        let dnat = dnat::of_service(world, &self.settings, &self.state.node_ips, service);
         writes.puts.insert(self.keys.dnat(&service.id), json(&dnat));
     }
 
@@ -190,15 +189,6 @@ impl Renderer {
     }
 
     fn keep_node_ips(&mut self, world: &mut impl World, node_ips: &[String]) {
-        let mut no_addresses = Vec::new();
-        self.state.node_ips = dnat::v4(node_ips, &mut no_addresses);
-        warn(world, &no_addresses, "nodes");
-    }
-}
-
-fn warn(world: &mut impl World, no_addresses: &[String], place: &str) {
-    for text in no_addresses {
-        let fields = [("of", place), ("address", text)];
-        world.log(Level::Warn, "left out what is no address", &fields);
+        self.state.node_ips = dnat::v4(world, "nodes", node_ips);
     }
 }

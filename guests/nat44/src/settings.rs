@@ -7,7 +7,7 @@ use trueup_guest::address::Address;
 use trueup_guest::network::Network;
 use trueup_guest::settings::Given;
 
-use crate::uplink::{Transport, Uplink, Wiring};
+use crate::uplink::{Uplink, Wiring};
 
 /// The guest's settings, and what follows from them alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub(crate) struct Settings {
     pub(crate) main_vrf: u32,
     /// The VRF of pods.
     pub(crate) pod_vrf: u32,
-    /// Between nodes.
-    pub(crate) transport: Transport,
+    /// True if packets between nodes travel in VXLAN; else unchanged, or in IPv6 segments.
+    pub(crate) has_overlay: bool,
     /// `None` contains nothing.
     pub(crate) pod_subnet: Option<Network>,
     /// `node_ip` and `host_ips`
@@ -55,13 +55,8 @@ impl Settings {
         if !snat_only {
             given.require("nat_loopback_ip", V4);
         }
-        let transports = [
-            ("vxlan", Transport::Vxlan),
-            ("nooverlay", Transport::NoOverlay),
-            ("srv6", Transport::Srv6),
-        ];
-        let transport = given.word("node_to_node_transport", &transports);
-        let transport = transport.unwrap_or(Transport::Vxlan);
+        let transports = [("vxlan", true), ("nooverlay", false), ("srv6", false)];
+        let has_overlay = given.word("node_to_node_transport", &transports).unwrap_or(true);
         let node_ip = given.text("node_ip", NETWORK_OR_EMPTY, or_empty(network)).flatten();
         let host_ips = given.value("host_ips", "a list of addresses", addresses);
         let mut host_addresses: BTreeSet<Address> = host_ips.unwrap_or_default();
@@ -78,7 +73,7 @@ impl Settings {
             node_ip,
             other_interfaces: interfaces.unwrap_or_default(),
             default_gateway: gateway.flatten(),
-            transport,
+            has_overlay,
         };
         let settings = Self {
             agent_label: given.text("agent_label", LABEL, label).unwrap_or_default(),
@@ -87,7 +82,7 @@ impl Settings {
             local_weight: given.whole("service_local_endpoint_weight", 1..=255).unwrap_or(1),
             main_vrf: given.whole("main_vrf_id", 0..=VRF_MAX).unwrap_or(0),
             pod_vrf: given.whole("pod_vrf_id", 0..=VRF_MAX).unwrap_or(1),
-            transport,
+            has_overlay,
             pod_subnet: given
                 .text("pod_subnet_this_node", NETWORK_OR_EMPTY, or_empty(network))
                 .flatten(),
@@ -171,7 +166,7 @@ mod tests {
             local_weight: 1,
             main_vrf: 0,
             pod_vrf: 1,
-            transport: Transport::Vxlan,
+            has_overlay: true,
             pod_subnet: None,
             host_addresses: BTreeSet::new(),
             uplink: None,
@@ -202,7 +197,7 @@ mod tests {
             local_weight: 255,
             main_vrf: u32::MAX - 1,
             pod_vrf: 0,
-            transport: Transport::Srv6,
+            has_overlay: false,
             pod_subnet: Network::parse("10.1.1.9/24"),
             host_addresses: BTreeSet::from(["172.30.1.1", "fd00::1", "192.168.16.10"].map(address)),
             uplink: Some(Uplink {

@@ -1,7 +1,6 @@
 //! The whole state as text, for the next build of this guest. Of the settings it holds only the prefix of the keys.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::address::Address;
 use trueup_guest::{Guest, snapshot};
 
 use crate::cache::Cache;
@@ -15,12 +14,8 @@ const VERSION: u64 = 1;
 struct Snapshot {
     version: u64,
     prefix: String,
-    node_ips: Vec<Address>,
-    frontends: Vec<String>,
-    backends: Vec<String>,
-    is_complete: bool,
-    /// Key and value; null if unknown.
-    keys: Vec<(String, Option<String>)>,
+    #[serde(flatten)]
+    state: State,
 }
 
 impl Guest for Renderer {
@@ -29,32 +24,19 @@ impl Guest for Renderer {
     }
 
     fn snapshot(&self) -> String {
-        let keys = self.state.cache.keys.iter();
         snapshot::write(&Snapshot {
             version: VERSION,
             prefix: self.keys.prefix.clone(),
-            node_ips: self.state.node_ips.clone(),
-            frontends: self.state.frontends.clone(),
-            backends: self.state.backends.clone(),
-            is_complete: self.state.cache.is_complete,
-            keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            state: self.state.clone(),
         })
     }
 
     fn restore(&mut self, snapshot: &str) -> Result<(), String> {
         let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
-        self.state = State {
-            node_ips: snapshot.node_ips,
-            frontends: snapshot.frontends,
-            backends: snapshot.backends,
-            cache: Cache::default(),
-        };
-        // Another agent's keys do not apply to this one.
-        if snapshot.prefix == self.keys.prefix {
-            self.state.cache = Cache {
-                keys: snapshot.keys.into_iter().collect(),
-                is_complete: snapshot.is_complete,
-            };
+        self.state = snapshot.state;
+        if snapshot.prefix != self.keys.prefix {
+            // Another agent's keys do not apply to this one.
+            self.state.cache = Cache::default();
         }
         Ok(())
     }

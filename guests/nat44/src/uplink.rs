@@ -14,17 +14,6 @@ pub(crate) struct Uplink {
     pub(crate) address: Address,
 }
 
-/// How packets travel between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// In an overlay.
-    Vxlan,
-    /// Unchanged.
-    NoOverlay,
-    /// In IPv6 segments.
-    Srv6,
-}
-
 /// The wiring of this node, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wiring {
@@ -40,44 +29,32 @@ pub(crate) struct Wiring {
     pub(crate) other_interfaces: Vec<(String, Vec<Network>)>,
     /// `None` if there is none.
     pub(crate) default_gateway: Option<Address>,
-    /// Between nodes.
-    pub(crate) transport: Transport,
+    /// True if packets between nodes travel in VXLAN.
+    pub(crate) has_overlay: bool,
 }
 
 impl Wiring {
     /// `None` if nothing must be translated, or no interface is known to lead out.
     pub(crate) fn uplink(&self) -> Option<Uplink> {
-        let uplink = if !self.nat_external_traffic {
-            None
-        } else if self.is_main_for_certain {
-            self.main()
+        if !self.nat_external_traffic {
+            return None;
+        }
+        let main = self.node_ip.filter(|_| !self.main_interface.is_empty());
+        let main = main.map(|network| (&self.main_interface, network));
+        let uplink = if self.is_main_for_certain {
+            main
         } else {
-            self.towards(self.default_gateway?)
+            let gateway = self.default_gateway?;
+            let others = self.other_interfaces.iter();
+            let others = others.flat_map(|(name, networks)| networks.iter().map(move |&network| (name, network)));
+            let mut networks = main.into_iter().chain(others);
+            networks.find(|(_, network)| network.contains(gateway))
         };
         // Without encapsulation, traffic between nodes leaves there too, and must stay untranslated.
-        let is_shared = |uplink: &Uplink| self.transport != Transport::Vxlan && uplink.interface == self.main_interface;
-        uplink.filter(|uplink| !is_shared(uplink))
-    }
-
-    fn main(&self) -> Option<Uplink> {
-        let address = self.node_ip?.address();
-        let interface = self.main_interface.clone();
-        (!interface.is_empty()).then_some(Uplink { interface, address })
-    }
-
-    /// The first interface whose network contains the gateway.
-    fn towards(&self, gateway: Address) -> Option<Uplink> {
-        if self.node_ip.is_some_and(|network| network.contains(gateway))
-            && let Some(main) = self.main()
-        {
-            return Some(main);
-        }
-        self.other_interfaces.iter().find_map(|(name, addresses)| {
-            let network = addresses.iter().find(|network| network.contains(gateway))?;
-            Some(Uplink {
-                interface: name.clone(),
-                address: network.address(),
-            })
+        let (interface, network) = uplink.filter(|(name, _)| self.has_overlay || **name != self.main_interface)?;
+        Some(Uplink {
+            interface: interface.clone(),
+            address: network.address(),
         })
     }
 }
@@ -111,7 +88,7 @@ mod tests {
                 ("nearer".to_owned(), vec![network("192.168.16.4/24")]),
             ],
             default_gateway: Address::parse("192.168.16.1"),
-            transport: Transport::Vxlan,
+            has_overlay: true,
         }
     }
 
@@ -209,22 +186,23 @@ mod tests {
 
     #[test]
     fn without_an_overlay_not_the_main_one() {
-        for transport in [Transport::NoOverlay, Transport::Srv6] {
-            let direct = Wiring { transport, ..wiring() };
-            assert_eq!(found(&direct), None);
-            let is_main_for_certain = true;
-            assert_eq!(
-                found(&Wiring {
-                    is_main_for_certain,
-                    ..direct.clone()
-                }),
-                None
-            );
-            let other = Wiring {
-                node_ip: None,
-                ..direct
-            };
-            assert_eq!(found(&other).as_deref(), Some("near 192.168.0.3"));
-        }
+        let direct = Wiring {
+            has_overlay: false,
+            ..wiring()
+        };
+        assert_eq!(found(&direct), None);
+        let is_main_for_certain = true;
+        assert_eq!(
+            found(&Wiring {
+                is_main_for_certain,
+                ..direct.clone()
+            }),
+            None
+        );
+        let other = Wiring {
+            node_ip: None,
+            ..direct
+        };
+        assert_eq!(found(&other).as_deref(), Some("near 192.168.0.3"));
     }
 }

@@ -11,19 +11,9 @@ pub(crate) type Addresses = BTreeSet<Network>;
 
 /// The valid addresses; logs a warning for each invalid one. `node` is their owner.
 pub(crate) fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
-    let mut addresses = Addresses::new();
-    for text in texts {
-        match Network::parse(text) {
-            Some(address) => {
-                addresses.insert(address);
-            }
-            None => world.warn(
-                "an address with network does not parse and is left out",
-                &[("node", node), ("address", text)],
-            ),
-        }
-    }
-    addresses
+    let message = "an address with network does not parse and is left out";
+    let read = |text: &String| world.or_warn(Network::parse(text), message, &[("node", node), ("address", text)]);
+    texts.iter().filter_map(read).collect()
 }
 
 /// IPv4 before IPv6, by number, then by prefix length.

@@ -9,8 +9,8 @@ use trueup_guest::etcd;
 
 use crate::addresses::{self, Addresses};
 use crate::bindings::exports::trueup::nodesync::node_sync::Error;
+use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
-use crate::settings::Settings;
 use crate::world::World;
 
 /// The database's error as the answer of a call.
@@ -20,76 +20,61 @@ impl From<kv::Error> for Error {
     }
 }
 
-/// Stores this node's record under the smallest free number, and returns that number.
-///
-/// # Errors
-/// `database`, or `attempts-exhausted` if another node was faster each time.
-pub(crate) fn allocate(world: &mut impl World, settings: &Settings, addresses: &Addresses) -> Result<u32, Error> {
-    for _ in 0..settings.allocation_attempts {
-        let id = first_free(&ids_in_use(world, settings)?)?;
-        if put_if_not_exists(world, settings, id, addresses)? {
-            return Ok(id);
-        }
-    }
-    Err(Error::AttemptsExhausted(settings.allocation_attempts))
-}
-
-fn ids_in_use(world: &mut impl World, settings: &Settings) -> Result<BTreeSet<u32>, Error> {
-    let keys = world.list_keys(&record::prefix(&settings.key_prefix))?;
-    let mut ids = BTreeSet::new();
-    for key in &keys {
-        match record::id(&settings.key_prefix, key) {
-            Some(id) => {
-                ids.insert(id);
+impl NodeSync {
+    /// Stores this node's record under the smallest free number, and returns that number.
+    ///
+    /// # Errors
+    /// `database`, or `attempts-exhausted` if another node was faster each time.
+    pub(crate) fn allocate(&self, world: &mut impl World) -> Result<u32, Error> {
+        for _ in 0..self.settings.allocation_attempts {
+            let id = first_free(&self.ids_in_use(world)?)?;
+            if self.put_if_not_exists(world, id)? {
+                return Ok(id);
             }
-            None => world.warn("a key among the node ids is none and is ignored", &[("key", key)]),
+        }
+        Err(Error::AttemptsExhausted(self.settings.allocation_attempts))
+    }
+
+    fn ids_in_use(&self, world: &mut impl World) -> Result<BTreeSet<u32>, Error> {
+        let prefix = &self.settings.key_prefix;
+        let keys = world.list_keys(&record::prefix(prefix))?;
+        let message = "a key among the node ids is none and is ignored";
+        let id = |key: &String| world.or_warn(record::id(prefix, key), message, &[("key", key)]);
+        Ok(keys.iter().filter_map(id).collect())
+    }
+
+    fn put_if_not_exists(&self, world: &mut impl World, id: u32) -> Result<bool, Error> {
+        let (key, value) = self.record(id);
+        Ok(world.put_if_not_exists(&key, &value)?)
+    }
+
+    /// Stores this node's record again after it disappeared. Returns the addresses that the database now holds of this
+    /// node: these, or those that another writer stored in its name meanwhile.
+    ///
+    /// # Errors
+    /// `id-taken` if another node's record, or an invalid one, is under this node's number; `database`.
+    pub(crate) fn put_again(&self, world: &mut impl World, id: u32) -> Result<Addresses, Error> {
+        if self.put_if_not_exists(world, id)? {
+            let message = "the record of this node was gone and is stored again";
+            world.warn(message, &[("id", &id.to_string())]);
+            return Ok(self.own_addresses().clone());
+        }
+        let Some(found) = world.get(&record::key(&self.settings.key_prefix, id))? else {
+            return Err(Error::Database("record of this node comes and goes".to_owned()));
+        };
+        let name = &self.settings.node_name;
+        match Stored::read(&found.value) {
+            Some(stored) if stored.name == *name => Ok(addresses::read(world, name, &stored.into_addresses())),
+            Some(stored) => Err(Error::IdTaken(stored.name)),
+            None => Err(Error::IdTaken(String::new())),
         }
     }
-    Ok(ids)
 }
 
 fn first_free(in_use: &BTreeSet<u32>) -> Result<u32, Error> {
     // No listing holds four billion keys; if one did, the database would be at fault.
     let none = || Error::Database("too many operations: no id is free".to_owned());
     (1..=u32::MAX).find(|id| !in_use.contains(id)).ok_or_else(none)
-}
-
-fn put_if_not_exists(
-    world: &mut impl World,
-    settings: &Settings,
-    id: u32,
-    addresses: &Addresses,
-) -> Result<bool, Error> {
-    let value = record::write(id, &settings.node_name, addresses);
-    Ok(world.put_if_not_exists(&record::key(&settings.key_prefix, id), &value)?)
-}
-
-/// Stores this node's record again after it disappeared. Returns the addresses that the database now holds of this
-/// node: these, or those that another writer stored in its name meanwhile.
-///
-/// # Errors
-/// `id-taken` if another node's record, or an invalid one, is under this node's number; `database`.
-pub(crate) fn put_back(
-    world: &mut impl World,
-    settings: &Settings,
-    id: u32,
-    addresses: &Addresses,
-) -> Result<Addresses, Error> {
-    if put_if_not_exists(world, settings, id, addresses)? {
-        let message = "the record of this node was gone and is stored again";
-        world.warn(message, &[("id", &id.to_string())]);
-        return Ok(addresses.clone());
-    }
-    let Some(found) = world.get(&record::key(&settings.key_prefix, id))? else {
-        return Err(Error::Database("record of this node comes and goes".to_owned()));
-    };
-    match Stored::read(&found.value) {
-        Some(stored) if stored.name == settings.node_name => {
-            Ok(addresses::read(world, &settings.node_name, &stored.into_addresses()))
-        }
-        Some(stored) => Err(Error::IdTaken(stored.name)),
-        None => Err(Error::IdTaken(String::new())),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use trueup_guest::address::Address;
 use trueup_guest::network::Network;
 
-use crate::bindings::trueup::kube::types::{Node, NodeAddressType};
+use crate::bindings::trueup::kube::types::{Node, NodeAddress, NodeAddressType};
 use crate::world::World;
 
 /// A node's management addresses and its pods' network.
@@ -20,19 +20,14 @@ pub(crate) struct Kube {
 impl Kube {
     /// The valid facts; logs a warning for each invalid one.
     pub(crate) fn read(world: &mut impl World, node: &Node) -> Self {
-        let mut addresses = BTreeSet::new();
         let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);
-        for listed in node.addresses.iter().filter(|listed| counts(listed.address_type)) {
-            match Address::parse(&listed.address) {
-                Some(address) => {
-                    addresses.insert(address);
-                }
-                None => world.warn(
-                    "a node's address in Kubernetes does not parse and is left out",
-                    &[("node", &node.name), ("address", &listed.address)],
-                ),
-            }
-        }
+        let message = "a node's address in Kubernetes does not parse and is left out";
+        let read = |listed: &NodeAddress| {
+            let fields = [("node", node.name.as_str()), ("address", &listed.address)];
+            world.or_warn(Address::parse(&listed.address), message, &fields)
+        };
+        let listed = node.addresses.iter().filter(|listed| counts(listed.address_type));
+        let addresses = listed.filter_map(read).collect();
         let pod_cidr = Network::parse(&node.pod_cidr).map(Network::without_host_bits);
         if pod_cidr.is_none() && !node.pod_cidr.is_empty() {
             world.warn(

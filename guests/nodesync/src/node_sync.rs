@@ -10,7 +10,6 @@ use trueup_guest::etcd;
 use trueup_guest::network::Network;
 
 use crate::addresses::{self, Addresses};
-use crate::allocation;
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, Error, VppNode};
 use crate::bindings::trueup::kube::types::Node as KubeNode;
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
@@ -114,20 +113,12 @@ impl NodeSync {
         records: &BTreeMap<u32, Record>,
         own_ids: &[u32],
     ) -> Result<(u32, Addresses), Error> {
-        let id = if self.id == 0 {
-            own_ids.first().copied()
-        } else {
-            Some(self.id)
-        };
-        let Some(id) = id else {
-            let addresses = self.wanted.clone().unwrap_or_default();
-            return Ok((allocation::allocate(world, &self.settings, &addresses)?, addresses));
+        let known = Some(self.id).filter(|&id| id != 0);
+        let Some(id) = known.or(own_ids.first().copied()) else {
+            return Ok((self.allocate(world)?, self.own_addresses().clone()));
         };
         match records.get(&id) {
-            None => {
-                let stored = allocation::put_back(world, &self.settings, id, self.own_addresses())?;
-                Ok((id, stored))
-            }
+            None => Ok((id, self.put_again(world, id)?)),
             Some(record) if record.name != self.settings.node_name => Err(Error::IdTaken(record.name.clone())),
             Some(record) => Ok((id, record.addresses.clone())),
         }
@@ -212,7 +203,7 @@ impl NodeSync {
     }
 
     fn put_back(&mut self, world: &mut impl World) -> Result<(), Error> {
-        let result = allocation::put_back(world, &self.settings, self.id, self.own_addresses());
+        let result = self.put_again(world, self.id);
         // The record is gone, or was stored without an answer: the next publish must not trust its knowledge. Another
         // node's record leaves no such doubt, and must not be overwritten.
         if matches!(result, Err(Error::Database(_))) {
@@ -244,7 +235,13 @@ impl NodeSync {
         self.view.node(name)
     }
 
-    fn own_addresses(&self) -> &Addresses {
+    /// The key and the value of this node's record under this id.
+    pub(crate) fn record(&self, id: u32) -> (String, String) {
+        let value = record::write(id, &self.settings.node_name, self.own_addresses());
+        (record::key(&self.settings.key_prefix, id), value)
+    }
+
+    pub(crate) fn own_addresses(&self) -> &Addresses {
         self.wanted.as_ref().unwrap_or(&self.stored.addresses)
     }
 
@@ -275,12 +272,10 @@ impl NodeSync {
 
     /// Writes this node's record. False if that failed: logs a warning, and the next call tries again.
     fn write(&mut self, world: &mut impl World) -> bool {
-        let key = record::key(&self.settings.key_prefix, self.id);
-        let addresses = self.own_addresses().clone();
-        let value = record::write(self.id, &self.settings.node_name, &addresses);
+        let (key, value) = self.record(self.id);
         match world.put(&key, &value) {
             Ok(_) => {
-                self.stored = Stored::known(addresses);
+                self.stored = Stored::known(self.own_addresses().clone());
                 true
             }
             Err(error) => {

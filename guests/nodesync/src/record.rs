@@ -1,8 +1,9 @@
 //! A node's record in the database: its key, and its value as text.
 
 use serde::{Deserialize, Serialize};
+use trueup_guest::snapshot;
 
-use crate::addresses::{self, Addresses};
+use crate::addresses::Addresses;
 
 /// The part of the key after the key prefix of the settings.
 const FOLDER: &str = "allocatedIDs/";
@@ -30,15 +31,13 @@ pub(crate) fn id(key_prefix: &str, key: &str) -> Option<u32> {
 struct Written<'r> {
     id: u32,
     name: &'r str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    ip_addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Addresses::is_empty")]
+    ip_addresses: &'r Addresses,
 }
 
 /// The value of a record.
-pub(crate) fn write(id: u32, name: &str, addresses: &Addresses) -> String {
-    let ip_addresses = addresses::write(addresses);
-    // A number and texts: JSON can represent all of them.
-    serde_json::to_string(&Written { id, name, ip_addresses }).unwrap_or_default()
+pub(crate) fn write(id: u32, name: &str, ip_addresses: &Addresses) -> String {
+    snapshot::write(&Written { id, name, ip_addresses })
 }
 
 /// The parsed value of a record. Its id comes from its key.

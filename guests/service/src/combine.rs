@@ -2,20 +2,11 @@
 //!
 //! Pure.
 
-use trueup_guest::address::Address;
-
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
 use crate::id::Id;
 use crate::inputs::Subset;
 use crate::redirects::Redirects;
 use crate::wiring::{Location, Wiring};
-
-/// An endpoint's address as the renderers reach it.
-#[derive(Clone, Copy)]
-struct Located {
-    address: Address,
-    location: Location,
-}
 
 /// The contiv-service, and the pods behind its addresses on this node, ascending, whether or not a port matches.
 /// `service` has no backends yet.
@@ -28,20 +19,14 @@ pub(crate) fn combine(
     #[cfg(test)]
     crate::counting::count(&crate::counting::COMBINED);
     // The ports ascend by name.
-    let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
+    let mut found: Vec<Vec<(Location, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
     for subset in endpoints {
-        let located = subset.addresses.iter().map(|(listed, _)| {
-            let address = redirects.target(*listed);
-            let location = wiring.location(address);
-            Located { address, location }
-        });
-        let located: Vec<Located> = located.collect();
-        let local = subset
-            .addresses
-            .iter()
-            .zip(&located)
-            .filter(|(_, at)| at.location.is_local);
+        // Where the renderers reach each address.
+        let located = subset.addresses.iter();
+        let located = located.map(|(listed, _)| wiring.location(redirects.target(*listed)));
+        let located: Vec<Location> = located.collect();
+        let local = subset.addresses.iter().zip(&located).filter(|(_, at)| at.is_local);
         local_backends.extend(local.filter_map(|((_, pod), _)| pod.clone()));
         for (name, number) in &subset.ports {
             // Ignore protocols on purpose: names decide which port is meant.
@@ -66,15 +51,15 @@ pub(crate) fn combine(
 }
 
 /// Each address and port once, in order.
-fn ordered(mut found: Vec<(Located, u16)>) -> Vec<Backend> {
-    let key = |(spot, port): &(Located, u16)| (spot.address, *port);
+fn ordered(mut found: Vec<(Location, u16)>) -> Vec<Backend> {
+    let key = |(spot, port): &(Location, u16)| (spot.address, *port);
     found.sort_by_key(key);
     found.dedup_by_key(|backend| key(backend));
-    let backend = |(spot, port): (Located, u16)| Backend {
+    let backend = |(spot, port): (Location, u16)| Backend {
         ip: spot.address.to_string(),
         port,
-        local: spot.location.is_local,
-        host_network: spot.location.is_host_network,
+        local: spot.is_local,
+        host_network: spot.is_host_network,
     };
     found.into_iter().map(backend).collect()
 }

@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::words;
 
 use crate::bindings::trueup::kube::types::ObjectId;
 
-/// Ordered by namespace, then name, by their bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Ordered by namespace, then name, by their bytes. As JSON the list of the two, which serde reads as a record.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "ObjectId")]
 pub(crate) struct Id(Rc<ObjectId>);
 
 impl Id {
@@ -33,17 +34,9 @@ impl From<ObjectId> for Id {
     }
 }
 
-/// As the list of namespace and name.
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (&self.0.namespace, &self.0.name).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Id {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (namespace, name) = Deserialize::deserialize(deserializer)?;
-        Ok(Self::from(ObjectId { namespace, name }))
     }
 }
 

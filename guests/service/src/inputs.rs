@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, CustomIpAllocation, State};
@@ -24,13 +25,19 @@ pub(crate) struct Pod {
 /// The endpoints of a service, in subsets as given.
 pub(crate) type Endpoints = Vec<Subset>;
 
-/// Addresses that share their ports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Addresses that share their ports. As JSON the list of the two, which serde reads as a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Subset {
     /// Each with its pod, if the endpoint names one.
     pub(crate) addresses: Vec<(Address, Option<Id>)>,
     /// Name and number.
     pub(crate) ports: Vec<(String, u16)>,
+}
+
+impl Serialize for Subset {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.addresses, &self.ports).serialize(serializer)
+    }
 }
 
 /// The inputs.

@@ -16,13 +16,8 @@ use crate::world::World;
 
 /// The address, or a warning that names its role.
 pub(crate) fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
-    let address = Address::parse(text);
-    if address.is_none() {
-        let mut fields = of.to_vec();
-        fields.push(("address", text));
-        world.warn(&format!("{what} does not parse and is left out"), &fields);
-    }
-    address
+    let message = format!("{what} does not parse and is left out");
+    world.or_warn(Address::parse(text), &message, &[of, &[("address", text)]].concat())
 }
 
 fn of(id: &ObjectId) -> [(&str, &str); 2] {

@@ -9,7 +9,7 @@ use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId}
 use crate::id::Id;
 use crate::inputs::Inputs;
 use crate::parse;
-use crate::rendering::{Order, Rendering};
+use crate::rendering::Rendering;
 use crate::settings::Settings;
 use crate::view::View;
 use crate::world::{Rendered, World};
@@ -61,7 +61,7 @@ impl Processor {
             view,
             rendering: Rendering::default(),
         });
-        let result = known.rendering.resync(world, &known.inputs, &mut known.view);
+        let result = known.resync(world);
         self.show(world);
         result
     }
@@ -74,14 +74,9 @@ impl Processor {
         let Some(known) = &mut self.known else {
             return Err("no resync yet".to_owned());
         };
-        let order = match &event {
-            Event::PodDeleted(_) => Order::FrontendsLast,
-            _ => Order::FrontendsFirst,
-        };
+        let frontends_last = matches!(event, Event::PodDeleted(_));
         let touched = known.take(world, event);
-        let result = known
-            .rendering
-            .follow(world, &known.inputs, &mut known.view, touched, order);
+        let result = known.follow(world, touched, frontends_last);
         self.show(world);
         result
     }
@@ -157,7 +152,7 @@ impl Known {
             }
             Event::Nodes(nodes) => {
                 self.inputs.node_ips = parse::node_ips(world, &nodes);
-                self.rendering.compare_node_ips(&self.inputs);
+                self.compare_node_ips();
                 BTreeSet::new()
             }
         }

@@ -9,29 +9,17 @@ use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::id::Id;
-use crate::inputs::Inputs;
 use crate::interfaces::Interfaces;
-use crate::view::View;
+use crate::processor::Known;
 use crate::world::{Rendered, World};
-
-/// When to send the interfaces of clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Before services, so that a new client finds them.
-    FrontendsFirst,
-    /// After everything else: the pod is gone.
-    FrontendsLast,
-}
 
 /// The acknowledged state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rendering {
     /// If false, nothing is acknowledged, and the next event hands over everything.
-    is_in_step: bool,
-    services: BTreeMap<Id, ContivService>,
-    /// Those of `services` with a node port.
-    with_node_ports: BTreeSet<Id>,
-    node_ips: BTreeSet<Address>,
+    pub(crate) is_in_step: bool,
+    pub(crate) services: BTreeMap<Id, ContivService>,
+    pub(crate) node_ips: BTreeSet<Address>,
     /// True if the node IPs of the inputs differ.
     node_ips_differ: bool,
     /// Services that may differ from the inputs because a call was refused.
@@ -66,60 +54,36 @@ impl<W: World> Answers<'_, W> {
     }
 }
 
-impl Rendering {
-    /// The services that the renderers have, for a snapshot; `None` if unknown.
-    pub(crate) fn services(&self) -> Option<impl Iterator<Item = &ContivService>> {
-        self.is_in_step.then_some(self.services.values())
-    }
-
-    /// The node IPs that the renderers have.
-    pub(crate) fn node_ips(&self) -> &BTreeSet<Address> {
-        &self.node_ips
-    }
-
-    /// The renderers' state from a snapshot: the next event handles any difference.
-    pub(crate) fn restored(
-        inputs: &Inputs,
-        view: &mut View,
-        node_ips: BTreeSet<Address>,
-        services: Vec<ContivService>,
-    ) -> Self {
-        let mut rendering = Self {
-            is_in_step: true,
-            node_ips,
-            ..Self::default()
-        };
-        for service in services {
-            rendering.acknowledge(&Id::from(service.id.clone()), Some(service));
-        }
-        let ids: BTreeSet<Id> = inputs
-            .services
-            .keys()
-            .chain(rendering.services.keys())
-            .cloned()
-            .collect();
+impl Known {
+    /// Takes the renderers' state from a snapshot: the next event handles any difference. `None`: they have nothing,
+    /// and the next event hands over everything.
+    pub(crate) fn restore(&mut self, acknowledged: Option<(BTreeSet<Address>, Vec<ContivService>)>) {
+        let (inputs, rendering) = (&self.inputs, &mut self.rendering);
+        rendering.is_in_step = acknowledged.is_some();
+        let (node_ips, services) = acknowledged.unwrap_or_default();
+        rendering.node_ips = node_ips;
+        let by_id = services
+            .into_iter()
+            .map(|service| (Id::from(service.id.clone()), service));
+        rendering.services = by_id.collect();
+        let ids: BTreeSet<&Id> = inputs.services.keys().chain(rendering.services.keys()).collect();
         for id in ids {
-            if view.combine(inputs, &id).as_ref() != rendering.services.get(&id) {
-                rendering.pending.insert(id);
-            }
+            let differs = self.view.combine(inputs, id).as_ref() != rendering.services.get(id);
+            rendering.pending.extend(differs.then(|| id.clone()));
         }
-        rendering.compare_node_ips(inputs);
-        rendering
-    }
-
-    /// Nothing is acknowledged, according to a snapshot: the next event hands over everything.
-    pub(crate) fn refused(inputs: &Inputs, view: &mut View) -> Self {
-        for id in inputs.services.keys() {
-            view.combine(inputs, id);
-        }
-        Self::default()
+        self.compare_node_ips();
     }
 
     /// Hands everything over.
     ///
     /// # Errors
     /// A renderer's error; then the next event does the same.
-    pub(crate) fn resync(&mut self, world: &mut impl World, inputs: &Inputs, view: &mut View) -> Rendered {
+    pub(crate) fn resync(&mut self, world: &mut impl World) -> Rendered {
+        let Self {
+            inputs,
+            view,
+            rendering,
+        } = self;
         let ids: BTreeSet<Id> = inputs.services.keys().chain(view.services()).cloned().collect();
         let services = ids
             .into_iter()
@@ -132,58 +96,51 @@ impl Rendering {
             backend_ifs: view.backends.wanted(),
         };
         let mut answers = Answers { world, result: Ok(()) };
-        *self = Self::default();
+        *rendering = Rendering::default();
         if answers.ask("resync", None, |world| world.resync(&event)) {
-            self.is_in_step = true;
-            self.node_ips = inputs.node_ips.clone();
+            rendering.is_in_step = true;
+            rendering.node_ips = inputs.node_ips.clone();
+            rendering.services = ids.into_iter().zip(event.services).collect();
             view.frontends.acknowledge();
             view.backends.acknowledge();
-            for (id, service) in ids.iter().zip(event.services) {
-                self.acknowledge(id, Some(service));
-            }
         }
         answers.result
     }
 
-    /// Sends the changes of services that may have changed, and of what was refused before.
+    /// Sends the changes of services that may have changed, and of what was refused before. The interfaces of clients
+    /// come before services, so that a new client finds them, or `frontends_last`: their pod is gone.
     ///
     /// # Errors
     /// The error of the first refused call.
-    pub(crate) fn follow(
-        &mut self,
-        world: &mut impl World,
-        inputs: &Inputs,
-        view: &mut View,
-        touched: BTreeSet<Id>,
-        order: Order,
-    ) -> Rendered {
-        if !self.is_in_step {
-            return self.resync(world, inputs, view);
+    pub(crate) fn follow(&mut self, world: &mut impl World, touched: BTreeSet<Id>, frontends_last: bool) -> Rendered {
+        if !self.rendering.is_in_step {
+            return self.resync(world);
         }
         let mut answers = Answers { world, result: Ok(()) };
-        if order == Order::FrontendsFirst {
-            send_frontends(&mut answers, view);
+        if !frontends_last {
+            send_frontends(&mut answers, &mut self.view.frontends);
         }
-        self.send_services(&mut answers, inputs, view, touched);
-        self.send_node_ips(&mut answers, inputs);
-        send_backends(&mut answers, view);
-        if order == Order::FrontendsLast {
-            send_frontends(&mut answers, view);
+        self.send_services(&mut answers, touched);
+        self.send_node_ips(&mut answers);
+        let backends = &mut self.view.backends;
+        send_interfaces(
+            &mut answers,
+            "update-local-backend-ifs",
+            backends,
+            World::update_local_backend_ifs,
+        );
+        if frontends_last {
+            send_frontends(&mut answers, &mut self.view.frontends);
         }
         answers.result
     }
 
-    fn send_services<W: World>(
-        &mut self,
-        answers: &mut Answers<'_, W>,
-        inputs: &Inputs,
-        view: &mut View,
-        mut ids: BTreeSet<Id>,
-    ) {
-        ids.append(&mut self.pending);
+    fn send_services(&mut self, answers: &mut Answers<'_, impl World>, mut ids: BTreeSet<Id>) {
+        let rendering = &mut self.rendering;
+        ids.append(&mut rendering.pending);
         for id in ids {
-            let new = view.combine(inputs, &id);
-            let old = self.services.get(&id);
+            let new = self.view.combine(&self.inputs, &id);
+            let old = rendering.services.get(&id);
             let is_taken = match (old, &new) {
                 (None, None) => true,
                 (Some(old), Some(new)) if old == new => true,
@@ -193,55 +150,42 @@ impl Rendering {
                 }
                 (Some(old), None) => answers.ask("delete-service", Some(&id), |world| world.delete_service(old)),
             };
-            if is_taken {
-                self.acknowledge(&id, new);
-            } else {
-                self.pending.insert(id);
+            match new {
+                _ if !is_taken => _ = rendering.pending.insert(id),
+                Some(service) => _ = rendering.services.insert(id, service),
+                None => _ = rendering.services.remove(&id),
             }
         }
     }
 
-    fn acknowledge(&mut self, id: &Id, service: Option<ContivService>) {
-        let has_node_port = |service: &ContivService| service.ports.iter().any(|port| port.node_port != 0);
-        if service.as_ref().is_some_and(has_node_port) {
-            self.with_node_ports.insert(id.clone());
-        } else {
-            self.with_node_ports.remove(id);
-        }
-        match service {
-            Some(service) => self.services.insert(id.clone(), service),
-            None => self.services.remove(id),
-        };
-    }
-
     /// The node IPs of the inputs may have changed.
-    pub(crate) fn compare_node_ips(&mut self, inputs: &Inputs) {
-        self.node_ips_differ = self.node_ips != inputs.node_ips;
+    pub(crate) fn compare_node_ips(&mut self) {
+        self.rendering.node_ips_differ = self.rendering.node_ips != self.inputs.node_ips;
     }
 
-    fn send_node_ips<W: World>(&mut self, answers: &mut Answers<'_, W>, inputs: &Inputs) {
-        if !self.node_ips_differ {
+    fn send_node_ips(&mut self, answers: &mut Answers<'_, impl World>) {
+        let rendering = &mut self.rendering;
+        if !rendering.node_ips_differ {
             return;
         }
-        let services = self.with_node_ports.iter().filter_map(|id| self.services.get(id));
-        let services: Vec<ContivService> = services.cloned().collect();
-        let ips = texts(&inputs.node_ips);
+        let has_node_port = |service: &&ContivService| service.ports.iter().any(|port| port.node_port != 0);
+        let services: Vec<ContivService> = rendering.services.values().filter(has_node_port).cloned().collect();
+        let ips = texts(&self.inputs.node_ips);
         let call = "update-node-port-services";
         if answers.ask(call, None, |world| world.update_node_port_services(&ips, &services)) {
-            self.node_ips = inputs.node_ips.clone();
-            self.node_ips_differ = false;
+            rendering.node_ips = self.inputs.node_ips.clone();
+            rendering.node_ips_differ = false;
         }
     }
 }
 
-fn send_frontends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
-    let call = "update-local-frontend-ifs";
-    send_interfaces(answers, call, &mut view.frontends, W::update_local_frontend_ifs);
-}
-
-fn send_backends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
-    let call = "update-local-backend-ifs";
-    send_interfaces(answers, call, &mut view.backends, W::update_local_backend_ifs);
+fn send_frontends(answers: &mut Answers<'_, impl World>, frontends: &mut Interfaces) {
+    send_interfaces(
+        answers,
+        "update-local-frontend-ifs",
+        frontends,
+        World::update_local_frontend_ifs,
+    );
 }
 
 fn send_interfaces<W: World>(

@@ -7,15 +7,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::address::Address;
 use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
-use crate::bindings::trueup::kube::types::Protocol;
-use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends, ServicePort, TrafficPolicy};
+use crate::bindings::trueup::service::types::{ContivService, PortBackends, ServicePort, TrafficPolicy};
 use crate::id::Id;
-use crate::inputs::{Endpoints, Inputs, Pod, Subset};
+use crate::inputs::{Inputs, Pod, Subset};
 use crate::processor::{Known, Processor};
 use crate::rendering::Rendering;
 use crate::settings::Settings;
@@ -26,14 +25,8 @@ use crate::world::World;
 /// The layout of the text.
 const VERSION: u64 = 1;
 
-/// Borrowed for writing, owned for reading.
-type Text<'s> = Cow<'s, str>;
 /// id, address, interface
-type PodRow<'s> = (Id, Option<Address>, Option<Text<'s>>);
-/// Addresses with the pod behind each, and ports.
-type SubsetRow<'s> = (Cow<'s, [(Address, Option<Id>)]>, Cow<'s, [(String, u16)]>);
-/// ip, port, local, host-network
-type BackendRow<'s> = (Text<'s>, u16, bool, bool);
+type PodRow = (Id, Option<Address>, Option<String>);
 
 #[derive(Serialize, Deserialize)]
 struct Snapshot<'s> {
@@ -46,9 +39,9 @@ struct Snapshot<'s> {
 struct KnownText<'s> {
     context: NodeContext,
     node_ips: BTreeSet<Address>,
-    local_pods: Vec<PodRow<'s>>,
-    remote_pods: Vec<PodRow<'s>>,
-    endpoints: Vec<(Id, Vec<SubsetRow<'s>>)>,
+    local_pods: Vec<PodRow>,
+    remote_pods: Vec<PodRow>,
+    endpoints: Vec<(Id, Cow<'s, [Subset]>)>,
     services: Vec<ServiceText<'s>>,
     allocations: Vec<(Id, Vec<CustomInterface>)>,
     /// Null if the renderers refused everything: the next event hands it over again.
@@ -63,16 +56,36 @@ struct Acknowledged<'s> {
     backend_ifs: BTreeSet<String>,
 }
 
+/// Lists are borrowed for writing, owned after reading. Serde reads the rows as records.
 #[derive(Serialize, Deserialize)]
 struct ServiceText<'s> {
     id: Id,
     node_local: bool,
     affinity_s: u32,
-    cluster_ips: Vec<Text<'s>>,
-    external_ips: Vec<Text<'s>>,
-    /// name, protocol, port, node port
-    ports: Vec<(Text<'s>, Protocol, u16, u16)>,
-    backends: Vec<(Text<'s>, Vec<BackendRow<'s>>)>,
+    cluster_ips: Cow<'s, [String]>,
+    external_ips: Cow<'s, [String]>,
+    #[serde(serialize_with = "port_rows")]
+    ports: Cow<'s, [ServicePort]>,
+    #[serde(serialize_with = "backend_rows")]
+    backends: Cow<'s, [PortBackends]>,
+}
+
+/// name, protocol, port, node port
+fn port_rows<S: Serializer>(ports: &[ServicePort], serializer: S) -> Result<S::Ok, S::Error> {
+    let rows = ports.iter().map(|of| (&of.name, of.protocol, of.port, of.node_port));
+    serializer.collect_seq(rows)
+}
+
+/// The port's name, and for each backend: ip, port, local, host-network
+fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Result<S::Ok, S::Error> {
+    let rows = backends.iter().map(|of| {
+        let backends = of
+            .backends
+            .iter()
+            .map(|of| (&of.ip, of.port, of.local, of.host_network));
+        (&of.port_name, backends.collect::<Vec<_>>())
+    });
+    serializer.collect_seq(rows)
 }
 
 impl Guest for Processor {
@@ -109,19 +122,13 @@ impl Processor {
 
 impl<'s> KnownText<'s> {
     fn of(known: &'s Known) -> Self {
-        let Known {
-            inputs,
-            view,
-            rendering,
-        } = known;
-        let subset = |subset: &'s Subset| (Cow::from(&subset.addresses), Cow::from(&subset.ports));
-        let subsets = |endpoints: &'s Endpoints| endpoints.iter().map(subset).collect();
+        let (inputs, view, rendering) = (&known.inputs, &known.view, &known.rendering);
         let endpoints = inputs.endpoints.iter();
-        let endpoints = endpoints.map(|(id, endpoints)| (id.clone(), subsets(endpoints)));
+        let endpoints = endpoints.map(|(id, subsets)| (id.clone(), Cow::from(subsets)));
         let allocations = inputs.allocations.iter();
-        let acknowledged = rendering.services().map(|services| Acknowledged {
-            node_ips: rendering.node_ips().clone(),
-            services: services.map(ServiceText::of).collect(),
+        let acknowledged = rendering.is_in_step.then(|| Acknowledged {
+            node_ips: rendering.node_ips.clone(),
+            services: rendering.services.values().map(ServiceText::of).collect(),
             frontend_ifs: view.frontends.acknowledged().into_iter().collect(),
             backend_ifs: view.backends.acknowledged().into_iter().collect(),
         });
@@ -140,78 +147,50 @@ impl<'s> KnownText<'s> {
     }
 
     fn read(self, world: &mut impl World, default_pod_network: &str) -> Known {
+        let endpoints = self.endpoints.into_iter();
         let services = self.services.into_iter().map(ServiceText::read);
         let inputs = Inputs {
             wiring: Wiring::read(world, self.context),
             node_ips: self.node_ips,
             local_pods: self.local_pods.into_iter().map(pod).collect(),
             remote_pods: self.remote_pods.into_iter().map(pod).collect(),
-            endpoints: self.endpoints.into_iter().map(endpoints).collect(),
+            endpoints: endpoints.map(|(id, subsets)| (id, subsets.into_owned())).collect(),
             services: services
                 .map(|service| (Id::from(service.id.clone()), service))
                 .collect(),
             allocations: self.allocations.into_iter().collect(),
         };
-        let mut view = View::new(&inputs, default_pod_network);
-        let rendering = match self.acknowledged {
-            None => Rendering::refused(&inputs, &mut view),
-            Some(acknowledged) => {
-                let services = acknowledged.services.into_iter().map(ServiceText::read).collect();
-                let rendering = Rendering::restored(&inputs, &mut view, acknowledged.node_ips, services);
-                view.frontends.set_acknowledged(&acknowledged.frontend_ifs);
-                view.backends.set_acknowledged(&acknowledged.backend_ifs);
-                rendering
-            }
-        };
-        Known {
+        let mut known = Known {
+            view: View::new(&inputs, default_pod_network),
             inputs,
-            view,
-            rendering,
+            rendering: Rendering::default(),
+        };
+        if let Some(acknowledged) = &self.acknowledged {
+            known.view.frontends.set_acknowledged(&acknowledged.frontend_ifs);
+            known.view.backends.set_acknowledged(&acknowledged.backend_ifs);
         }
+        known.restore(self.acknowledged.map(|acknowledged| {
+            let services = acknowledged.services.into_iter().map(ServiceText::read);
+            (acknowledged.node_ips, services.collect())
+        }));
+        known
     }
 }
 
 impl<'s> ServiceText<'s> {
     fn of(service: &'s ContivService) -> Self {
-        let backend = |backend: &'s Backend| {
-            let Backend {
-                ip,
-                port,
-                local,
-                host_network,
-            } = backend;
-            (Text::from(ip), *port, *local, *host_network)
-        };
-        let port = |port: &'s ServicePort| (Text::from(&port.name), port.protocol, port.port, port.node_port);
-        let backends = |of: &'s PortBackends| (Text::from(&of.port_name), of.backends.iter().map(backend).collect());
         Self {
             id: Id::from(service.id.clone()),
             node_local: service.traffic_policy == TrafficPolicy::NodeLocal,
             affinity_s: service.session_affinity_timeout_s,
-            cluster_ips: service.cluster_ips.iter().map(Text::from).collect(),
-            external_ips: service.external_ips.iter().map(Text::from).collect(),
-            ports: service.ports.iter().map(port).collect(),
-            backends: service.backends.iter().map(backends).collect(),
+            cluster_ips: Cow::from(&service.cluster_ips),
+            external_ips: Cow::from(&service.external_ips),
+            ports: Cow::from(&service.ports),
+            backends: Cow::from(&service.backends),
         }
     }
 
     fn read(self) -> ContivService {
-        let port = |(name, protocol, port, node_port): (Text<'_>, Protocol, u16, u16)| ServicePort {
-            name: name.into_owned(),
-            protocol,
-            port,
-            node_port,
-        };
-        let backend = |(ip, port, local, host_network): BackendRow<'_>| Backend {
-            ip: ip.into_owned(),
-            port,
-            local,
-            host_network,
-        };
-        let backends = |(name, rows): (Text<'_>, Vec<BackendRow<'_>>)| PortBackends {
-            port_name: name.into_owned(),
-            backends: rows.into_iter().map(backend).collect(),
-        };
         ContivService {
             id: self.id.object().clone(),
             traffic_policy: if self.node_local {
@@ -220,27 +199,18 @@ impl<'s> ServiceText<'s> {
                 TrafficPolicy::ClusterWide
             },
             session_affinity_timeout_s: self.affinity_s,
-            cluster_ips: self.cluster_ips.into_iter().map(Text::into_owned).collect(),
-            external_ips: self.external_ips.into_iter().map(Text::into_owned).collect(),
-            ports: self.ports.into_iter().map(port).collect(),
-            backends: self.backends.into_iter().map(backends).collect(),
+            cluster_ips: self.cluster_ips.into_owned(),
+            external_ips: self.external_ips.into_owned(),
+            ports: self.ports.into_owned(),
+            backends: self.backends.into_owned(),
         }
     }
 }
 
-fn pod_row<'s>((id, pod): (&'s Id, &'s Pod)) -> PodRow<'s> {
-    (id.clone(), pod.address, pod.interface.as_ref().map(Text::from))
+fn pod_row((id, pod): (&Id, &Pod)) -> PodRow {
+    (id.clone(), pod.address, pod.interface.clone())
 }
 
-fn pod((id, address, interface): PodRow<'_>) -> (Id, Pod) {
-    let interface = interface.map(Text::into_owned);
+fn pod((id, address, interface): PodRow) -> (Id, Pod) {
     (id, Pod { address, interface })
-}
-
-fn endpoints((id, rows): (Id, Vec<SubsetRow<'_>>)) -> (Id, Endpoints) {
-    let subset = |(addresses, ports): SubsetRow<'_>| Subset {
-        addresses: addresses.into_owned(),
-        ports: ports.into_owned(),
-    };
-    (id, rows.into_iter().map(subset).collect())
 }

@@ -12,6 +12,7 @@ use crate::world::World;
 /// The location of an address, as seen from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
+    pub(crate) address: Address,
     /// On this node.
     pub(crate) is_local: bool,
     /// Outside of every pod network.
@@ -63,6 +64,7 @@ impl Wiring {
         let is_in = |network: Option<Network>| network.is_some_and(|network| network.contains(address));
         let is_host_network = !is_in(self.all_nodes);
         Location {
+            address,
             is_local: is_in(self.this_node) || (is_host_network && self.own.contains(&address)),
             is_host_network,
         }
