@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use trueup_guest::bindings::trueup::etcd::kv::{Error, KeyValue};
 use trueup_guest::testing::{Simulated, Transcript};
 
+use crate::tests::questions::Questions;
 use crate::world::World;
 
 /// The guest's world.
 #[derive(Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) store: BTreeMap<String, String>,
+    pub(crate) questions: Questions,
     pub(crate) record: Transcript,
 }
 
@@ -22,7 +24,7 @@ impl Simulation {
         args: &Value,
         answer: impl FnOnce(&mut BTreeMap<String, String>) -> T,
     ) -> Result<T, Error> {
-        match self.record.ask(call, args) {
+        match self.questions.ask(call, args) {
             Some(fault) => serde_json::from_value(fault).unwrap(),
             None => Ok(answer(&mut self.store)),
         }

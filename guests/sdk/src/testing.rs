@@ -1,16 +1,9 @@
-//! What a guest asks, logs and measures, in memory: for its native tests.
+//! What a guest logs and measures, in memory: for its native tests.
 //!
 //! A guest's simulation of its imports holds a [`Transcript`] and implements [`Simulated`]; it then has the log and
-//! metrics, and may use the transcript for its own questions and their faults.
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "part of tests alone: what is wrong fails at once"
-)]
+//! metrics.
 
 use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
 
 use crate::{Level, Telemetry};
 
@@ -20,23 +13,9 @@ pub trait Simulated {
     fn record(&mut self) -> &mut Transcript;
 }
 
-/// An import that gives a different answer for a while.
-#[derive(Debug, Clone)]
-struct Fault {
-    call: String,
-    answer: Value,
-    /// How many more calls it answers; `None` answers all.
-    times: Option<u64>,
-    /// Applies only to calls whose arguments contain this.
-    matching: Value,
-}
-
-/// The questions since the last look, the pending faults, the log and the metrics. A series is named `name`, or
-/// `name{key="value"}` with its labels.
+/// The log and the metrics. A series is named `name`, or `name{key="value"}` with its labels.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
-    calls: Vec<Value>,
-    faults: Vec<Fault>,
     /// The log: the message, then ` key=value` for each field.
     pub lines: Vec<(Level, String)>,
     /// The sum of each counter and the latest value of each gauge.
@@ -48,20 +27,6 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Records a question. Returns the answer of a pending fault, if there is one; then nothing else happens.
-    pub fn ask(&mut self, call: &str, args: &Value) -> Option<Value> {
-        self.calls.push(json!({"call": call, "args": args}));
-        let fits = |fault: &Fault| fault.call == call && fault.times != Some(0) && contains(args, &fault.matching);
-        let fault = self.faults.iter_mut().find(|fault| fits(fault))?;
-        fault.times = fault.times.map(|times| times - 1);
-        Some(fault.answer.clone())
-    }
-
-    /// The questions since the last call.
-    pub fn take_calls(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.calls)
-    }
-
     /// The log without levels.
     pub fn messages(&self) -> Vec<&str> {
         self.lines.iter().map(|(_, text)| text.as_str()).collect()
@@ -79,27 +44,6 @@ impl Transcript {
     #[track_caller]
     pub fn expect_metric(&self, name: &str, value: f64) {
         assert_eq!(self.metric(name), Some(value), "{name}: {:?}", self.metrics);
-    }
-
-    /// Removes all faults.
-    pub fn clear_faults(&mut self) {
-        self.faults.clear();
-    }
-
-    /// Makes an import fail: a `fault` step as scenarios write it.
-    ///
-    /// # Panics
-    /// If it is no such step.
-    pub fn add_fault(&mut self, fault: &Value) {
-        let answer = fault.get("answer").cloned();
-        let call = fault.get("call").and_then(Value::as_str);
-        self.faults.push(Fault {
-            call: call.unwrap_or_else(|| panic!("{fault} has no text `call`")).to_owned(),
-            answer: answer
-                .unwrap_or_else(|| json!({"Err": fault.get("error").expect("a fault has an error or an answer")})),
-            times: fault.get("times").map_or(Some(1), Value::as_u64),
-            matching: fault.get("match").cloned().unwrap_or_else(|| json!({})),
-        });
     }
 }
 
@@ -136,15 +80,5 @@ fn series(name: &str, labels: &[(&str, &str)]) -> String {
         name.to_owned()
     } else {
         format!("{name}{{{}}}", labels.join(","))
-    }
-}
-
-/// Compares objects by subset, the rest by equality.
-fn contains(whole: &Value, part: &Value) -> bool {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => part
-            .iter()
-            .all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part))),
-        _ => whole == part,
     }
 }

@@ -4,17 +4,19 @@ use serde_json::{Value, json};
 use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
+use crate::tests::questions::Questions;
 use crate::world::{Rendered, World};
 
 /// The guest's world.
 #[derive(Debug, Default)]
 pub(crate) struct Simulation {
+    pub(crate) questions: Questions,
     pub(crate) record: Transcript,
 }
 
 impl Simulation {
     fn ask(&mut self, call: &str, args: &Value) -> Rendered {
-        let fault = self.record.ask(call, args);
+        let fault = self.questions.ask(call, args);
         fault.map_or(Ok(()), |fault| serde_json::from_value(fault).unwrap())
     }
 }

@@ -20,7 +20,7 @@ fn publish(node_sync: &mut NodeSync, world: &mut Simulation, addresses: &[&str])
 
 fn unavailable(world: &mut Simulation, call: &str) {
     world
-        .record
+        .questions
         .add_fault(&json!({"call": call, "error": {"Unavailable": "down"}}));
 }
 
@@ -33,15 +33,15 @@ fn a_faster_node_each_time_ends_the_allocation_at_last() {
     ] {
         let mut world = Simulation::default();
         let lost = json!({"call": "kv.put-if-not-exists", "answer": {"Ok": false}, "times": null});
-        world.record.add_fault(&lost);
+        world.questions.add_fault(&lost);
         let mut node_sync = instance(config);
         assert_eq!(
             node_sync.resync(&mut world, state(&[], &[])),
             Err(Error::AttemptsExhausted(attempts))
         );
-        assert_eq!(world.record.take_calls().len(), 2 * attempts as usize);
+        assert_eq!(world.questions.take_calls().len(), 2 * attempts as usize);
         assert_eq!(node_sync.node_id(), 0);
-        world.record.clear_faults();
+        world.questions.clear_faults();
         assert_eq!(node_sync.resync(&mut world, state(&[], &[])), Ok(()));
         assert_eq!(node_sync.node_id(), 1);
     }
@@ -73,7 +73,7 @@ fn of_several_records_of_this_node_the_lowest_id_counts() {
         world.record.messages(),
         ["several records bear the name of this node ids=2, 9"]
     );
-    assert!(world.record.take_calls().is_empty());
+    assert!(world.questions.take_calls().is_empty());
     // The node keeps that id even if a later listing only has another record of its name.
     let mut world = Simulation::default();
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_theft_is_told_and_changes_nothing() {
     assert_eq!(node_sync.update(&mut world, put(2, "thief", "")), Err(taken("thief")));
     let listing = [(2, "thief", ""), (2, "zoe", ""), (5, "me", ""), (6, "b", "")];
     assert_eq!(node_sync.resync(&mut world, state(&listing, &[])), Err(taken("thief")));
-    assert!(world.record.take_calls().is_empty());
+    assert!(world.questions.take_calls().is_empty());
     for (value, name) in [
         (r#"{"id":2,"name":"thief"}"#, "thief"),
         (r#"{"id":2}"#, ""),
@@ -124,7 +124,7 @@ fn a_record_that_comes_and_goes_is_the_databases_error() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.2/8")]);
     let lost = json!({"call": "kv.put-if-not-exists", "answer": {"Ok": false}, "times": 2});
-    world.record.add_fault(&lost);
+    world.questions.add_fault(&lost);
     let before = node_sync.snapshot();
     let text = "record of this node comes and goes";
     assert_eq!(node_sync.resync(&mut world, state(&[], &[])), database(text));
@@ -170,11 +170,11 @@ fn what_was_published_is_written_again_where_the_listing_differs() {
         (world.store[OWN_KEY].as_str(), lines(&node_sync.all_nodes())),
         ("else", vec!["2 me [10.0.0.2/8] []".to_owned()])
     );
-    world.record.take_calls();
+    world.questions.take_calls();
     node_sync
         .resync(&mut world, state(&[(2, "me", "10.0.0.9/8")], &[]))
         .unwrap();
-    assert_eq!(world.record.take_calls().len(), 1);
+    assert_eq!(world.questions.take_calls().len(), 1);
     assert_eq!(world.store[OWN_KEY], own);
 }
 
@@ -203,11 +203,11 @@ fn a_resync_tolerates_that_its_write_fails() {
 fn nothing_published_is_not_an_empty_list_published() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.2/8")]);
-    world.record.take_calls();
+    world.questions.take_calls();
     node_sync
         .resync(&mut world, state(&[(2, "me", "10.0.0.3/8")], &[]))
         .unwrap();
-    assert!(world.record.take_calls().is_empty());
+    assert!(world.questions.take_calls().is_empty());
     assert_eq!(publish(&mut node_sync, &mut world, &[]), Ok(true));
     assert_eq!(world.store[OWN_KEY], r#"{"id":2,"name":"me"}"#);
     assert_eq!(lines(&node_sync.all_nodes()), ["2 me [] []"]);

@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod laws;
+pub(crate) mod questions;
 mod racing;
 mod restarting;
 mod updates;

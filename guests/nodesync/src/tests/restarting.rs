@@ -19,7 +19,7 @@ fn everything_is_carried() {
         .unwrap();
     node_sync.update(&mut world, put_kube("no-id", "", "")).unwrap();
     let fault = json!({"call": "kv.put", "error": {"Unavailable": "down"}});
-    world.record.add_fault(&fault);
+    world.questions.add_fault(&fault);
     let addresses = ["10.0.0.7/8".to_owned()];
     assert_eq!(
         node_sync.publish_node_ips(&mut world, &addresses, IpVersion::Ipv4),

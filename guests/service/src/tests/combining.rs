@@ -202,7 +202,7 @@ fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
     );
     let mut reach = |event: Event| -> String {
         processor.update(&mut world, event).unwrap();
-        let calls = world.record.take_calls();
+        let calls = world.questions.take_calls();
         let services = calls.iter().filter(|call| call["call"] == "renderer.update-service");
         let new: Vec<ContivService> = services
             .map(|call| serde_json::from_value(call["args"]["new"].clone()).unwrap())

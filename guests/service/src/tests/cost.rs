@@ -113,7 +113,7 @@ fn a_services_own_pods_are_touched_and_no_others() {
         .update(&mut world, Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]))
         .unwrap();
     assert_eq!(COMBINED.take(), 0);
-    let call = world.record.take_calls().pop().unwrap();
+    let call = world.questions.take_calls().pop().unwrap();
     assert_eq!(call["args"]["services"].as_array().unwrap().len(), 200);
 }
 
@@ -122,18 +122,18 @@ fn pending_services_are_all_that_later_events_carry_along() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, cluster(1000));
     let fault = serde_json::json!({"call": "renderer.update-service", "error": "no", "times": 3});
-    world.record.add_fault(&fault);
+    world.questions.add_fault(&fault);
     for name in ["s1", "s2", "s3"] {
         COMBINED.take();
         processor
             .update(&mut world, Event::EndpointsPut(endpoints(name, "", "")))
             .unwrap_err();
         if name != "s3" {
-            world.record.clear_faults();
-            world.record.add_fault(&fault);
+            world.questions.clear_faults();
+            world.questions.add_fault(&fault);
         }
     }
-    world.record.clear_faults();
+    world.questions.clear_faults();
     COMBINED.take();
     processor
         .update(&mut world, Event::ServiceDeleted(id("unknown")))

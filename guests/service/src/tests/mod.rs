@@ -4,6 +4,8 @@ mod combining;
 mod cost;
 mod laws;
 mod model;
+#[path = "../../../nodesync/src/tests/questions.rs"]
+pub(crate) mod questions;
 mod refusals;
 mod rendering;
 mod restarting;
@@ -30,7 +32,7 @@ fn instance() -> Processor {
 fn synced(world: &mut Simulation, state: State) -> Processor {
     let mut processor = instance();
     processor.resync(world, state).unwrap();
-    world.record.take_calls();
+    world.questions.take_calls();
     processor
 }
 
@@ -180,7 +182,7 @@ fn update(processor: &mut Processor, world: &mut Simulation, event: Event) -> Ve
 
 /// The calls since the last time.
 fn calls(world: &mut Simulation) -> Vec<String> {
-    world.record.take_calls().iter().map(short).collect()
+    world.questions.take_calls().iter().map(short).collect()
 }
 
 /// `add default/web`, `update default/web`, `delete default/web`, `nodes [ips] [ids]`, `frontends [old] [new]`,
@@ -218,6 +220,6 @@ fn short(call: &serde_json::Value) -> String {
 fn handed(state: State) -> ResyncEvent {
     let mut world = Simulation::default();
     instance().resync(&mut world, state).unwrap();
-    let calls = world.record.take_calls();
+    let calls = world.questions.take_calls();
     serde_json::from_value(calls[0]["args"]["event"].clone()).unwrap()
 }

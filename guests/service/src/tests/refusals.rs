@@ -8,7 +8,7 @@ use crate::processor::Processor;
 use crate::simulated::Simulation;
 
 fn refuse(world: &mut Simulation, call: &str, error: &str) {
-    world.record.add_fault(&json!({"call": call, "error": error}));
+    world.questions.add_fault(&json!({"call": call, "error": error}));
 }
 
 fn one_service() -> State {
@@ -61,7 +61,7 @@ fn what_went_back_meanwhile_is_not_called_for() {
         "renderer.update-node-port-services",
     ] {
         world
-            .record
+            .questions
             .add_fault(&json!({"call": call, "error": "no", "times": null}));
     }
     let mut refused = |event: Event| {
@@ -99,7 +99,7 @@ fn old_is_what_was_acknowledged_however_often_new_was_refused() {
         }
         let event = Event::EndpointsPut(endpoints("web", address, "http:8080"));
         assert_eq!(processor.update(&mut world, event).is_err(), is_refused);
-        let call = world.record.take_calls().remove(0);
+        let call = world.questions.take_calls().remove(0);
         old.push(
             call["args"]["old"]["backends"][0]["backends"][0]["ip"]
                 .as_str()
@@ -162,7 +162,7 @@ fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world
-        .record
+        .questions
         .add_fault(&json!({"call": "renderer.resync", "error": "not ready", "times": 3}));
     let not_ready = Err("not ready".to_owned());
     assert_eq!(processor.resync(&mut world, one_service()), not_ready);

@@ -32,7 +32,7 @@ fn which_interfaces_of_an_allocation_clients_sit_behind() {
     let mut processor = Processor::new(Settings::read(config).unwrap());
     let mut world = Simulation::default();
     processor.resync(&mut world, state.clone()).unwrap();
-    let calls = world.record.take_calls();
+    let calls = world.questions.take_calls();
     assert_eq!(
         calls[0]["args"]["event"]["frontend_ifs"],
         serde_json::json!(["GbE", "bvi", "tap", "tap-a", "x1", "x2", "x5"])
@@ -83,7 +83,7 @@ fn an_allocation_goes_with_the_last_pod_of_its_name() {
     ] {
         processor.update(&mut world, event).unwrap();
     }
-    world.record.take_calls();
+    world.questions.take_calls();
     // It still exists, because of the remote pod; then it goes.
     assert_eq!(
         update(

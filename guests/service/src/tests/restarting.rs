@@ -80,7 +80,7 @@ fn what_was_refused_is_carried() {
         "renderer.update-node-port-services",
     ] {
         let fault = json!({"call": call, "error": "no", "times": null});
-        world.record.add_fault(&fault);
+        world.questions.add_fault(&fault);
     }
     processor
         .update(&mut world, Event::EndpointsPut(endpoints("half", "", "")))
@@ -112,7 +112,7 @@ fn a_refused_resync_is_carried() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world
-        .record
+        .questions
         .add_fault(&json!({"call": "renderer.resync", "error": "no"}));
     processor.resync(&mut world, some_state()).unwrap_err();
     let (mut new, mut world) = carried(&processor, "{}");
