@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::{Kept, Waiting};
 pub use trueup_capabilities::planned::Orphan;
@@ -27,21 +26,12 @@ pub struct KeyPlan {
     pub untagged: Vec<Orphan>,
     /// In order. References to objects that do not exist yet are `(new KIND NAME)`.
     pub writes: Vec<Write>,
+    /// How long the guest waits in total before the last write, in milliseconds. The duration of what it starts comes on
+    /// top. `None` if it does not wait between its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_ms: Option<u64>,
     /// Why it would fail. `None` if it would succeed.
     pub error: Option<String>,
-}
-
-/// The keys of a kind of work that shows more than their writes.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct OwnKeys {
-    /// For programs.
-    pub json: Value,
-    /// For people.
-    pub lines: Vec<String>,
-    /// Whether a run would write something.
-    pub has_changes: bool,
-    /// Whether something would fail.
-    pub has_failed: bool,
 }
 
 /// What a run would do.
@@ -49,9 +39,6 @@ pub struct OwnKeys {
 pub struct Plan {
     /// By guest and key.
     pub keys: Vec<KeyPlan>,
-    /// The keys of kinds that show them in a form of their own, by the name of the member that holds them.
-    #[serde(flatten, serialize_with = "json_of")]
-    pub own: BTreeMap<&'static str, OwnKeys>,
     /// Notes about the source that change nothing; which versions decide in place of those that the configuration
     /// names; and what a run would wait for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -67,21 +54,16 @@ pub struct Plan {
     pub summaries: BTreeMap<&'static str, String>,
 }
 
-fn json_of<S: serde::Serializer>(own: &BTreeMap<&'static str, OwnKeys>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(own.iter().map(|(name, keys)| (name, &keys.json)))
-}
-
 impl Plan {
     /// Whether something would fail, or could not be read.
     pub fn has_failed(&self) -> bool {
-        let own = self.own.values().any(|own| own.has_failed);
-        own || !self.problems.is_empty() || self.keys.iter().any(|key| key.error.is_some())
+        !self.problems.is_empty() || self.keys.iter().any(|key| key.error.is_some())
     }
 
     /// Whether a run would write something.
     pub fn has_changes(&self) -> bool {
         let changes = |key: &KeyPlan| !key.writes.is_empty() || !key.untagged.is_empty();
-        self.keys.iter().any(changes) || self.own.values().any(|own| own.has_changes)
+        self.keys.iter().any(changes)
     }
 
     /// Adds a problem, unless another kind of work reported it.

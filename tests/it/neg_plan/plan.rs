@@ -28,17 +28,14 @@ type Told = (String, String, String, BTreeSet<(String, String)>);
 
 fn steps(key: &Value) -> Vec<Told> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let told = |step: &Value| {
-        let endpoints = step["endpoints"].as_array().into_iter().flatten();
+    let told = |write: &Value| {
+        let endpoints = write["operation"]["endpoints"].as_array().into_iter().flatten();
         let endpoints = endpoints.map(|it| (text(&it["ip"]), text(&it["ipv6"]))).collect();
-        (
-            text(&step["action"]),
-            text(&step["zone"]),
-            text(&step["neg"]),
-            endpoints,
-        )
+        let details = text(&write["details"]);
+        let zone = details.strip_prefix("in ").unwrap().split([':', ',']).next().unwrap();
+        (text(&write["action"]), zone.to_owned(), text(&write["name"]), endpoints)
     };
-    key["steps"].as_array().unwrap().iter().map(told).collect()
+    key["writes"].as_array().unwrap().iter().map(told).collect()
 }
 
 fn done(operations: &[Operation]) -> Vec<Told> {
@@ -103,14 +100,13 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     let plan = stage.site.plan().exits(3);
     assert_eq!(
         plan.last_line(),
-        "1 neg: 6 to attach, 0 to detach, 0 to move, 0 failed",
+        "1 neg: 6 to create, 0 to destroy, 0 failed",
         "{plan}"
     );
     for line in [
         "shop/web/80  +6",
-        "  at once",
-        "    + create  web in europe-west3-a, subnet default",
-        "    + attach  2 to web in europe-west3-a: 10.0.0.0:8080 (vm-0), 10.0.0.1:8080 (vm-0)",
+        "  + neg      web  in europe-west3-a, subnet default",
+        "  + neg      web  in europe-west3-a: 2 endpoints: 10.0.0.0:8080 (vm-0), 10.0.0.1:8080 (vm-0)",
     ] {
         assert_eq!(
             plan.stdout.lines().filter(|it| *it == line).count(),
@@ -125,10 +121,10 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
         state(&stage).keys()
     );
     stage.site.run_once().exits(0);
-    assert_eq!(steps(&first["negs"][0]), done(&stage.compute.operations()));
+    assert_eq!(steps(&first["keys"][0]), done(&stage.compute.operations()));
     assert_eq!(
         stage.site.plan().exits(0).stdout,
-        "shop/web/80  nothing to do\n1 neg: 0 to attach, 0 to detach, 0 to move, 0 failed\n"
+        "shop/web/80  nothing to do\n1 neg: 0 to create, 0 to destroy, 0 failed\n"
     );
 
     // All six get a second address, one after the other.
@@ -136,24 +132,15 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     let before = (stage.compute.operations().len(), state(&stage));
     let plan = planned(&stage, 3);
     assert_eq!((stage.compute.operations().len(), state(&stage)), before);
-    let key = &plan["negs"][0];
-    let counts = ["attached", "detached", "moved", "waits_ms"].map(|field| key[field].as_u64().unwrap());
-    assert_eq!(counts, [0, 0, 6, 5 * WAIT_MS], "five pauses between six steps: {key}");
-    let times: Vec<u64> = key["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|step| step["after_ms"].as_u64().unwrap())
-        .collect();
-    let expected: Vec<u64> = (0..6).flat_map(|pause| [pause * WAIT_MS; 2]).collect();
-    assert_eq!(times, expected);
+    let key = &plan["keys"][0];
+    assert_eq!(key["waits_ms"], json!(5 * WAIT_MS), "five pauses between six steps: {key}");
     let text = stage.site.plan().exits(3);
-    assert_eq!(text.last_line(), "1 neg: 0 to attach, 0 to detach, 6 to move, 0 failed");
+    assert_eq!(text.last_line(), "1 neg: 6 to create, 6 to destroy, 0 failed");
     let first = ZONES[0];
     assert!(
         text.stdout.starts_with(&format!(
-            "shop/web/80  ~6, 1.5 s of pauses\n  at once\n    ~ detach  1 from web in {first}, to move: 10.0.0.0:8080 (vm-0)\n    \
-             ~ attach  1 to web in {first}, to move: 10.0.0.0+[fd00::]:8080 (vm-0)\n  after 0.3 s\n"
+            "shop/web/80  +6 -6, 1.5 s of pauses\n  - neg      web  in {first}: 1 endpoint: 10.0.0.0:8080 (vm-0)\n  \
+             + neg      web  in {first}: 1 endpoint: 10.0.0.0+[fd00::]:8080 (vm-0)\n"
         )),
         "{text}"
     );
@@ -164,13 +151,13 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     // The Service goes.
     stage.change(|cluster| cluster.remove("web"));
     let plan = stage.site.plan().exits(3);
-    assert!(plan.stdout.starts_with("shop/web/80 (gone)  -6\n"), "{plan}");
-    assert_eq!(plan.last_line(), "1 neg: 0 to attach, 6 to detach, 0 to move, 0 failed");
+    assert!(plan.stdout.starts_with("shop/web/80 (gone)  -3\n"), "{plan}");
+    assert_eq!(plan.last_line(), "1 neg: 0 to create, 3 to destroy, 0 failed");
 }
 
 #[test]
 fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
-    let (mut stage, operation) = Stage::detaching(LONG_MS);
+    let (mut stage, _) = Stage::detaching(LONG_MS);
 
     // One endpoint is out, which the list of endpoints does not show yet.
     let before = (stage.compute.operations().len(), state(&stage));
@@ -185,12 +172,7 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
             .collect::<Vec<_>>()
     };
     assert_eq!(journals(&changed), journals(&before.1));
-    let key = &plan["negs"][0];
-    let under_way = json!([{
-        "operation": operation, "action": "detach", "neg": "web", "zone": ZONES[0],
-        "endpoints": [{"ip": "10.0.0.0", "ipv6": "", "port": "8080", "node": "vm-0"}],
-    }]);
-    assert_eq!(key["under_way"], under_way, "{key}");
+    let key = &plan["keys"][0];
     let steps = steps(key);
     // It comes back at once; then five more follow, each after a pause.
     assert_eq!(steps[0].0, "attach");
@@ -199,23 +181,18 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
         BTreeSet::from([("10.0.0.0".to_owned(), "fd00::".to_owned())])
     );
     assert_eq!(steps.iter().filter(|step| step.0 == "detach").count(), 5, "{steps:?}");
-    assert_eq!((&key["moved"], &key["waits_ms"]), (&json!(6), &json!(5 * LONG_MS)));
+    assert_eq!(key["waits_ms"], json!(5 * LONG_MS));
     let text = stage.site.plan().exits(3);
-    let line =
-        format!("  * under way: operation {operation}, to detach 1 from web in europe-west3-a: 10.0.0.0:8080 (vm-0)");
-    assert!(text.stdout.lines().any(|it| it == line), "{text}");
-    assert!(text.stdout.starts_with("shop/web/80  ~6, 50 min of pauses\n"), "{text}");
+    assert!(text.stdout.starts_with("shop/web/80  +6 -5, 50 min of pauses\n"), "{text}");
 
     // It has ended: the host waits, and the plan's first pause is the rest of that wait.
     stage.compute.end_operations();
     stage.in_flight(Does::Attach);
     stage.compute.end_operations();
     comes_to_wait(&mut stage);
-    let key = planned(&stage, 3)["negs"][0].take();
-    assert_eq!((&key["under_way"], &key["moved"]), (&Value::Null, &json!(5)));
-    let first_ms = key["steps"][0]["after_ms"].as_u64().unwrap();
-    assert!(first_ms > 0 && first_ms <= LONG_MS, "{key}");
-    assert_eq!(key["waits_ms"].as_u64().unwrap() - first_ms, 4 * LONG_MS);
+    let key = planned(&stage, 3)["keys"][0].take();
+    let left_ms = key["waits_ms"].as_u64().unwrap() - 4 * LONG_MS;
+    assert!(left_ms > 0 && left_ms <= LONG_MS, "{key}");
     stage.kill();
 }
 
@@ -227,15 +204,15 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     // Another owner's NEG has the name.
     insert(&stage, "api", ZONES[1], "other");
     let plan = stage.site.plan().exits(1);
-    let failing = "shop/api/80  +4, and fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
+    let failing = "shop/api/80  +4, then fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
     assert!(plan.stdout.lines().any(|line| line == failing), "{plan}");
     assert!(plan.stdout.lines().any(|line| line == "shop/web/80  +6"), "{plan}");
     assert_eq!(
         plan.last_line(),
-        "2 negs: 10 to attach, 0 to detach, 0 to move, 1 failed"
+        "2 negs: 10 to create, 0 to destroy, 1 failed"
     );
     let json = planned(&stage, 1);
-    assert!(json["negs"][0]["error"].as_str().unwrap().contains("409"), "{json}");
+    assert!(json["keys"][0]["error"].as_str().unwrap().contains("409"), "{json}");
 
     // Without the right to write, the host sends nothing.
     stage

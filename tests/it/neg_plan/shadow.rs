@@ -111,6 +111,6 @@ fn a_candidate_with_larger_moves_differs_there_and_the_gate_refuses_it() {
     let ran = stage.site.guest(&["swap", "neg", &candidate]).exits(1);
     assert!(ran.stderr.contains(" is refused at gate: "), "{ran}");
     let plan = stage.site.plan().exits(0);
-    assert_eq!(plan.last_line(), "1 neg: 0 to attach, 0 to detach, 0 to move, 0 failed");
+    assert_eq!(plan.last_line(), "1 neg: 0 to create, 0 to destroy, 0 failed");
     stage.terminate();
 }

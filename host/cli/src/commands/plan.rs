@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trueup_base::text::passed;
 use trueup_capabilities::reading::cut;
 use trueup_config::{Lbaas, Source};
 use trueup_runtime::plan;
@@ -15,7 +16,7 @@ use crate::output::{self, Output};
 /// Shows what a run would do now, and changes nothing.
 ///
 /// The guest's real decision logic runs to its end in a simulation that is filled from real reads, on a virtual clock.
-/// For NEGs, the plan includes the pauses of a migration and the steps after each. Exits 3 if there are changes, 1 if
+/// For NEGs, the plan includes every step of a migration. Exits 3 if there are changes, 1 if
 /// something would fail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -78,7 +79,6 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
         lines.extend(untagged);
         lines.extend(key.writes.iter().map(|write| line(write, output)));
     }
-    lines.extend(plan.own.values().flat_map(|own| own.lines.iter().cloned()));
     let held = plan.held.iter();
     lines.extend(held.map(|key| format!("{key}  held: its objects are kept while {hidden}")));
     if orphans {
@@ -94,7 +94,10 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
 
 fn headline(key: &KeyPlan) -> String {
     let counts = key.counts().into_iter().map(|(sign, count)| format!("{sign}{count}"));
-    let counts = counts.collect::<Vec<_>>().join(" ");
+    let mut counts = counts.collect::<Vec<_>>().join(" ");
+    if let Some(ms) = key.waits_ms {
+        counts.push_str(&format!(", {} of pauses", passed(ms)));
+    }
     let gone = if key.gone { " (gone)" } else { "" };
     let does = match (&key.error, counts.is_empty()) {
         (Some(error), true) => format!("fails: {error}"),

@@ -17,7 +17,6 @@ mod operations;
 mod plan;
 mod progress;
 mod setup;
-pub mod shown;
 mod term;
 mod turn;
 mod world;

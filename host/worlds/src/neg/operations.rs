@@ -112,7 +112,7 @@ impl Api for Noted {
 mod tests {
     use super::*;
     use crate::neg::guest;
-    use crate::neg::shown::describe;
+    use crate::neg::turn::describe;
 
     #[test]
     fn an_unknown_neg_is_named_with_its_zone() {

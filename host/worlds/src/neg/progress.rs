@@ -10,7 +10,7 @@ use trueup_work::status::Migration;
 use super::operations::Started;
 
 /// The guest's gauge of endpoints that are still to change their stack.
-pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
+const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
 
 /// A guest's state, as the built-in guest writes it.
 #[derive(Debug, Default, Deserialize)]
@@ -85,7 +85,7 @@ impl State {
 }
 
 /// The value of a guest's gauge.
-pub(super) fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
+fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
     let value = metrics.gauge_of(instance, series).unwrap_or_default();
     #[expect(
         clippy::cast_possible_truncation,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trueup_base::text;
 use trueup_capabilities::meter::Effects;
+use trueup_capabilities::neg::{NegRef, shown};
 use trueup_instance::with_causes;
 use trueup_journal::Interrupted;
 use trueup_work::keyed::turn::{self, Turn};
@@ -21,7 +23,6 @@ use super::operations::{InFlight, NOT_FOUND, Operations, Started, Unknown};
 use super::progress::State;
 use crate::neg::adapter::Key;
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
-use crate::neg::shown::describe;
 
 /// The maximum number of timers that one turn fires. The guest has three; one that schedules another in each call must
 /// not occupy a worker for ever.
@@ -282,6 +283,15 @@ impl NegTurn {
     async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         self.turn.go_on()?;
         self.turn.call(call, args, |answer, _| Ok(answer)).await
+    }
+}
+
+/// An error of the guest, in an operator's words. `unknown`: the NEG that the backend did not know. Cut to size, since
+/// a guest may fill a whole answer.
+pub(super) fn describe(error: &Error, unknown: Option<&NegRef>) -> String {
+    match error {
+        Error::InvalidInput(text) => text::error(format!("invalid input: {text}")),
+        Error::Api(error) => shown::in_words(error, unknown),
     }
 }
 

@@ -17,8 +17,6 @@ pub(crate) struct Desired {
     pub(crate) settings: Map<String, Value>,
     /// The argument of `syncer.sync`: ascending, without duplicate locations or empty groups.
     pub(crate) target: Vec<EndpointGroup>,
-    /// Ready endpoints that are in no NEG because of their Node or address. Notes say why.
-    pub(crate) left_out: usize,
 }
 
 impl Desired {

@@ -9,14 +9,6 @@ use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
 
 use super::node::NodeLocation;
 
-/// The parts of a target.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Placed {
-    pub(super) target: Vec<EndpointGroup>,
-    /// The number of endpoints that are in no NEG.
-    pub(super) left_out: usize,
-}
-
 /// Identifies the addresses of one pod: those of one pod (or other target) on one Node at one port.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Owner<'a> {
@@ -50,16 +42,14 @@ pub(super) fn placed<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     port_name: &str,
     location: impl Fn(&str) -> Option<NodeLocation<'a>>,
-) -> Placed {
+) -> Vec<EndpointGroup> {
     let mut owners: BTreeMap<Owner<'a>, Addresses> = BTreeMap::new();
-    let mut unplaceable: BTreeSet<(&str, u16)> = BTreeSet::new();
     for slice in slices {
         let Some(port) = port_of(slice, port_name) else {
             continue;
         };
         for entry in ready(slice) {
             let (Some(node), Some(address)) = (node_of(entry), address_of(slice, entry)) else {
-                unplaceable.insert((written(entry), port));
                 continue;
             };
             let who = who(entry).unwrap_or(Who::Address(address));
@@ -70,15 +60,11 @@ pub(super) fn placed<'a>(
             };
         }
     }
-    let mut left_out = unplaceable.len();
     let mut groups: BTreeMap<(&str, &str), BTreeSet<Endpoint>> = BTreeMap::new();
     for (owner, addresses) in owners {
-        match location(owner.node) {
-            Some(location) => {
-                let group = groups.entry((location.zone, location.subnet)).or_default();
-                group.extend(addresses.paired(owner.port, location.instance));
-            }
-            None => left_out += addresses.v4.len().max(addresses.v6.len()),
+        if let Some(location) = location(owner.node) {
+            let group = groups.entry((location.zone, location.subnet)).or_default();
+            group.extend(addresses.paired(owner.port, location.instance));
         }
     }
     let group = |((zone, subnet), endpoints): ((&str, &str), BTreeSet<Endpoint>)| EndpointGroup {
@@ -88,10 +74,7 @@ pub(super) fn placed<'a>(
         },
         endpoints: endpoints.into_iter().collect(),
     };
-    Placed {
-        target: groups.into_iter().map(group).collect(),
-        left_out,
-    }
+    groups.into_iter().map(group).collect()
 }
 
 impl Addresses {

@@ -277,7 +277,6 @@ impl Targets {
             }
         }
         let location = |node: &str| self.index.node(node)?.location();
-        let placed = placed(self.index.slices(&key.service), &exposed.port_name, location);
         let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
         let settings = [
             (NEG_NAMES.to_owned(), Value::Object(names.collect())),
@@ -285,8 +284,7 @@ impl Targets {
         ];
         Ok(Desired {
             settings: Map::from_iter(settings),
-            target: placed.target,
-            left_out: placed.left_out,
+            target: placed(self.index.slices(&key.service), &exposed.port_name, location),
         })
     }
 
