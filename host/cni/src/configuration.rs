@@ -32,24 +32,6 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Linux: `RT_SCOPE_NOWHERE`, the greatest scope of a route.
 const SCOPE_MAX: u64 = 255;
 
-/// The members of `ipam` that this plugin reads, and those of the CNI conventions that others read.
-const IPAM_MEMBERS: [&str; 14] = [
-    "type",
-    "socket",
-    "instance",
-    "timeoutMs",
-    "spoolDir",
-    "gcMigrated",
-    "prefixLength",
-    "gateway",
-    "routes",
-    "subnet",
-    "ranges",
-    "dataDir",
-    "addresses",
-    "dns",
-];
-
 /// What stdin held.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Input {
@@ -169,7 +151,6 @@ impl Settings {
         let name = network.text("name")?;
         let ipam = Members::new(network.object("ipam")?, "ipam.");
         ipam.text("type")?;
-        ipam.misspelt(&IPAM_MEMBERS)?;
         Ok(Self {
             network: name.to_owned(),
             socket: socket(ipam)?,
@@ -356,30 +337,6 @@ mod tests {
                 .spool_dir,
             None
         );
-    }
-
-    #[test]
-    fn a_misspelt_member_is_refused_with_the_one_that_is_meant() {
-        for (member, meant) in [
-            ("spool_dir", "spoolDir"),
-            ("SpoolDir", "spoolDir"),
-            ("spooldir", "spoolDir"),
-            ("timeout_ms", "timeoutMs"),
-            ("sokcet", "socket"),
-            ("instances", "instance"),
-            ("route", "routes"),
-            ("gc-migrated", "gcMigrated"),
-        ] {
-            let error = settings(with_ipam(member, json!("x")), Version::V1_1_0).unwrap_err();
-            let expected = format!("`ipam.{member}` is no member of this plugin; did you mean `{meant}`?");
-            assert_eq!((error.code, error.msg), (7, expected));
-        }
-        for other in ["subnet", "ranges", "dataDir", "dns", "mtu", "other", "cni.dev/x"] {
-            assert!(
-                settings(with_ipam(other, json!([])), Version::V1_1_0).is_ok(),
-                "{other}"
-            );
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads members of a JSON object, each by its rule. An error names the member by its path.
 //!
-//! Ignores unknown members, except for near misspellings of known ones. Pure.
+//! Ignores unknown members. Pure.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -21,28 +21,6 @@ impl<'a> Members<'a> {
     /// The members of `object`. Errors call them `path` and their name.
     pub(crate) fn new(object: &'a Map<String, Value>, path: &'a str) -> Self {
         Self { object, path }
-    }
-
-    /// Refuses an unknown member whose name is close to a known one. Ignoring it would apply the default.
-    ///
-    /// # Errors
-    /// Code 7, naming the member and the likely intended one.
-    pub(crate) fn misspelt(&self, known: &[&str]) -> Result<(), CniError> {
-        /// How many letters may be wrong, missing, extra, or swapped with the next.
-        const WRONG_MAX: usize = 2;
-        let bare = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
-        for name in self.object.keys().filter(|name| !known.contains(&name.as_str())) {
-            let distance = |known: &&&str| strsim::damerau_levenshtein(&bare(name), &bare(known));
-            let nearest = known.iter().min_by_key(distance);
-            if let Some(meant) = nearest.filter(|known| distance(known) <= WRONG_MAX) {
-                let msg = format!(
-                    "`{}{name}` is no member of this plugin; did you mean `{meant}`?",
-                    self.path
-                );
-                return Err(CniError::new(INVALID_CONFIGURATION, msg));
-            }
-        }
-        Ok(())
     }
 
     /// The member, even if it is null; `None` if it is missing.
