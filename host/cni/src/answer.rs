@@ -1,104 +1,72 @@
-//! The host's answer: one line of JSON, `ok` or `error`; or why there is none.
+//! The host's answer: one line of JSON, `ok` or `error`.
 //!
 //! Pure.
 
 use std::net::Ipv4Addr;
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::error::{CniError, shown};
+use crate::error::{CniError, DECODING, IO, TRY_AGAIN_LATER};
 use crate::host::Line;
 use crate::request::PROTOCOL;
 
 /// What the host said.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Answer {
-    /// `ok`, with whatever it holds.
+    /// Whatever it holds.
     Ok(Value),
-    /// `error`, with the host's code.
+    /// With the host's code.
+    #[serde(rename = "error")]
     Refused(CniError),
 }
 
-/// Why there is no answer to the question.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NoAnswer {
-    /// The host is down: its socket is missing or refuses, no answer came in time, or it closed the connection.
-    Down(String),
-    /// The socket can't be used, and a retry does not help.
-    Unusable(String),
-    /// The host sent something that is no answer.
-    Garbled(String),
+#[derive(Deserialize)]
+struct Versioned {
+    v: u64,
 }
 
-impl NoAnswer {
-    /// One line for people.
-    pub(crate) fn text(&self) -> &str {
-        match self {
-            Self::Down(text) | Self::Unusable(text) | Self::Garbled(text) => text,
-        }
-    }
+#[derive(Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    answer: Answer,
 }
 
 impl Answer {
     /// Parses the line. Ignores unknown members, and accepts a line that lacks only its end.
     ///
     /// # Errors
-    /// `Garbled` if it is no answer, `Unusable` if it belongs to another version of the protocol, `Down` if the host
-    /// closed the connection in the middle of it.
-    pub(crate) fn parse(line: &Line) -> Result<Self, NoAnswer> {
-        let value = serde_json::from_slice(&line.bytes).map_err(|error| match (error.is_eof(), line.ended) {
-            (true, false) => NoAnswer::Down("the host hung up in the middle of its answer; was it stopped?".to_owned()),
-            _ => garbled(&format!("it is not JSON: {error}")),
-        })?;
-        let Value::Object(mut answer) = value else {
-            return Err(garbled("it is not a JSON object"));
-        };
-        match answer.get("v").map(|v| (v, v.as_u64())) {
-            Some((_, Some(PROTOCOL))) => {}
-            Some((v, Some(_))) => {
-                let text = format!(
-                    "the host answered in version {} of the protocol; this plugin speaks {PROTOCOL}",
-                    v
-                );
-                return Err(NoAnswer::Unusable(text));
-            }
-            Some((v, None)) => return Err(garbled(&format!("its `v` is {}", shown(v)))),
-            None => return Err(garbled("it has no `v`")),
+    /// Code 6 if it is no answer, 5 if it belongs to another version of the protocol, 11 if the host closed the
+    /// connection in the middle of it.
+    pub(crate) fn parse(line: &Line) -> Result<Self, CniError> {
+        let Versioned { v } = read(line)?;
+        if v != PROTOCOL {
+            let msg = format!("the host answered in version {v} of the protocol; this plugin speaks {PROTOCOL}");
+            return Err(CniError::new(IO, msg));
         }
-        match (answer.remove("ok"), answer.get("error")) {
-            (Some(ok), None) => Ok(Self::Ok(ok)),
-            (None, Some(Value::Object(error))) => refusal(error).map(Self::Refused),
-            (None, Some(error)) => Err(garbled(&format!("its `error` is {}", shown(error)))),
-            (Some(_), Some(_)) => Err(garbled("it has both `ok` and `error`")),
-            (None, None) => Err(garbled("it has neither `ok` nor `error`")),
-        }
+        let Said { answer } = read(line)?;
+        Ok(answer)
     }
 }
 
-fn refusal(error: &Map<String, Value>) -> Result<CniError, NoAnswer> {
-    let code = error.get("code").and_then(Value::as_u64);
-    // CNI has no error 0.
-    let code = code.and_then(|code| u32::try_from(code).ok()).filter(|code| *code > 0);
-    let code = code.ok_or_else(|| garbled("its `error.code` is no whole number from 1 on"))?;
-    let msg = error.get("msg").and_then(Value::as_str);
-    let msg = msg.ok_or_else(|| garbled("its `error.msg` is no text"))?;
-    let details = error
-        .get("details")
-        .and_then(Value::as_str)
-        .filter(|details| !details.is_empty());
-    Ok(CniError {
-        code,
-        msg: msg.to_owned(),
-        details: details.map(str::to_owned),
+fn read<T: DeserializeOwned>(line: &Line) -> Result<T, CniError> {
+    serde_json::from_slice(&line.bytes).map_err(|error| match (error.is_eof(), line.ended) {
+        (true, false) => {
+            let msg = "the host hung up in the middle of its answer; was it stopped?";
+            CniError::new(TRY_AGAIN_LATER, msg)
+        }
+        _ => garbled(&error),
     })
 }
 
 /// An address with its ENI's device number: the answer to ADD and CHECK.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Allocation {
-    /// `ip`.
     pub(crate) ip: Ipv4Addr,
-    /// `deviceNumber`; -1 if no ENI has the address.
+    /// -1 if no ENI has the address.
     pub(crate) device_number: i32,
 }
 
@@ -106,21 +74,14 @@ impl Allocation {
     /// Parses what `ok` holds.
     ///
     /// # Errors
-    /// `Garbled` if that is no allocation.
-    pub(crate) fn parse(ok: &Value) -> Result<Self, NoAnswer> {
-        let ip = ok.get("ip").and_then(Value::as_str).and_then(|ip| ip.parse().ok());
-        let device_number = ok.get("deviceNumber").and_then(Value::as_i64);
-        let device_number = device_number.and_then(|number| i32::try_from(number).ok());
-        match (ip, device_number) {
-            (Some(ip), Some(device_number)) => Ok(Self { ip, device_number }),
-            (None, _) => Err(garbled(&format!("`ok` has no IPv4 address `ip`: {}", shown(ok)))),
-            (_, None) => Err(garbled(&format!("`ok` has no `deviceNumber`: {}", shown(ok)))),
-        }
+    /// Code 6 if that is no allocation.
+    pub(crate) fn parse(ok: &Value) -> Result<Self, CniError> {
+        Self::deserialize(ok).map_err(|error| garbled(&error))
     }
 }
 
-fn garbled(why: &str) -> NoAnswer {
-    NoAnswer::Garbled(format!("the host's answer is not understood: {why}"))
+fn garbled(why: &serde_json::Error) -> CniError {
+    CniError::new(DECODING, format!("the host's answer is not understood: {why}"))
 }
 
 #[cfg(test)]
@@ -129,9 +90,13 @@ mod tests {
 
     use super::*;
 
-    fn parse(line: &[u8]) -> Result<Answer, NoAnswer> {
+    fn parse(line: &[u8]) -> Result<Answer, CniError> {
         let bytes = line.to_owned();
         Answer::parse(&Line { bytes, ended: true })
+    }
+
+    fn code(answer: Result<Answer, CniError>) -> u32 {
+        answer.unwrap_err().code
     }
 
     #[test]
@@ -152,7 +117,7 @@ mod tests {
             parse(br#"{"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c1/eth0"}}"#),
             refused(Some("net/c1/eth0"))
         );
-        for without in [r#""details":"""#, r#""details":null"#, r#""more":1"#] {
+        for without in [r#""details":null"#, r#""more":1"#] {
             let line = format!(r#"{{"v":1,"error":{{"code":11,"msg":"no address is free",{without}}}}}"#);
             assert_eq!(parse(line.as_bytes()), refused(None));
         }
@@ -170,25 +135,19 @@ mod tests {
             r#"{"v":"1","ok":{}}"#,
             r#"{"v":1}"#,
             r#"{"v":-1,"ok":{}}"#,
-            r#"{"v":1,"ok":{},"error":{"code":1,"msg":""}}"#,
             r#"{"v":1,"error":"no"}"#,
             r#"{"v":1,"error":{"msg":"no"}}"#,
-            r#"{"v":1,"error":{"code":0,"msg":"no"}}"#,
             r#"{"v":1,"error":{"code":4294967296,"msg":"no"}}"#,
             r#"{"v":1,"error":{"code":11}}"#,
         ] {
-            let Err(NoAnswer::Garbled(text)) = parse(line.as_bytes()) else {
-                panic!("{line}")
-            };
-            assert!(text.starts_with("the host's answer is not understood: it"), "{text}");
+            let error = parse(line.as_bytes()).unwrap_err();
+            assert_eq!(error.code, 6, "{line}");
+            let text = error.msg;
+            assert!(text.starts_with("the host's answer is not understood: "), "{text}");
         }
-        assert!(matches!(parse(b"\xff"), Err(NoAnswer::Garbled(_))));
-        assert_eq!(
-            parse(br#"{"v":2,"fine":true}"#),
-            Err(NoAnswer::Unusable(
-                "the host answered in version 2 of the protocol; this plugin speaks 1".to_owned()
-            ))
-        );
+        assert_eq!(code(parse(b"\xff")), 6);
+        let msg = "the host answered in version 2 of the protocol; this plugin speaks 1";
+        assert_eq!(parse(br#"{"v":2,"fine":true}"#), Err(CniError::new(5, msg)));
     }
 
     #[test]
@@ -200,13 +159,10 @@ mod tests {
         let whole = r#"{"v":1,"ok":{}}"#;
         assert_eq!(cut(whole), Ok(Answer::Ok(json!({}))), "only the line's end is missing");
         for end in 1..whole.len() {
-            assert!(matches!(cut(&whole[..end]), Err(NoAnswer::Down(_))), "{end}");
-            assert!(
-                matches!(parse(&whole.as_bytes()[..end]), Err(NoAnswer::Garbled(_))),
-                "{end}"
-            );
+            assert_eq!(code(cut(&whole[..end])), 11, "{end}");
+            assert_eq!(code(parse(&whole.as_bytes()[..end])), 6, "{end}");
         }
-        assert!(matches!(cut("hello"), Err(NoAnswer::Garbled(_))));
+        assert_eq!(code(cut("hello")), 6);
     }
 
     #[test]
@@ -229,10 +185,7 @@ mod tests {
             json!({"ip": "10.0.0.5/32", "deviceNumber": 1}),
             json!({"deviceNumber": 1}),
         ] {
-            assert!(
-                matches!(Allocation::parse(&wrong), Err(NoAnswer::Garbled(_))),
-                "{wrong}"
-            );
+            assert_eq!(Allocation::parse(&wrong).unwrap_err().code, 6, "{wrong}");
         }
     }
 }

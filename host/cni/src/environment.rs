@@ -5,7 +5,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{CniError, INVALID_ENVIRONMENT};
 
@@ -52,13 +52,13 @@ impl Variables {
 }
 
 /// A container's interface. With the network's name, it is the key of an allocation. Both are valid CNI texts.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Attachment {
     /// `CNI_CONTAINERID`.
     #[serde(rename = "containerID")]
     pub(crate) container_id: String,
-    /// `CNI_IFNAME`.
-    #[serde(rename = "ifName")]
+    /// `CNI_IFNAME`. The attachments of GC spell it in small letters.
+    #[serde(rename = "ifName", alias = "ifname")]
     pub(crate) if_name: String,
 }
 

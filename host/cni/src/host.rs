@@ -2,25 +2,17 @@
 //!
 //! Handles bytes, not their meaning.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-
-use crate::answer::NoAnswer;
+use crate::error::{CniError, DECODING, IO, TRY_AGAIN_LATER};
 
 /// The longest answer, without its newline.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The read size: every answer but an error with a long text fits.
-const READ_BYTES: usize = 4096;
-/// The write size: the kernel takes this much in one piece, so that one write waits once and the deadline holds.
-const WRITE_BYTES: usize = 16 * 1024;
-/// The kernel takes a time limit of zero as no limit, and none below its own tick.
-const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// What the host sent up to its first newline, or until it closed the connection.
 #[derive(Debug)]
@@ -34,135 +26,75 @@ pub(crate) struct Line {
 /// Connects, sends `request`, and reads one line.
 ///
 /// # Errors
-/// `Down` if the socket is missing or refuses, if `timeout` passes, or if the host closes without an answer; `Garbled`
-/// for an answer over the limit; `Unusable` for the rest, such as no permission.
-pub(crate) fn exchange(socket: &Path, request: &[u8], timeout: Duration) -> Result<Line, NoAnswer> {
-    let call = Call {
-        socket,
-        started: Instant::now(),
-        timeout,
+/// Code 11 if the socket is missing or refuses, if `timeout` passes, or if the host closes without an answer; 6 for an
+/// answer over the limit; 5 for the rest, such as no permission.
+pub(crate) fn exchange(socket: &Path, request: Vec<u8>, timeout: Duration) -> Result<Line, CniError> {
+    let (give, answer) = mpsc::channel();
+    let path = socket.to_owned();
+    // A thread of its own, since connecting has no time limit: a host with a full backlog accepts nothing. The process
+    // ends without waiting for it.
+    let asking = thread::Builder::new().spawn(move || give.send(ask(&path, &request)));
+    asking.map_err(|error| CniError::new(TRY_AGAIN_LATER, format!("starting a thread: {error}")))?;
+    answer.recv_timeout(timeout).unwrap_or_else(|error| {
+        Err(match error {
+            RecvTimeoutError::Timeout => {
+                let (socket, ms) = (socket.display(), timeout.as_millis());
+                CniError::new(
+                    TRY_AGAIN_LATER,
+                    format!("the host at `{socket}` did not answer within {ms} ms"),
+                )
+            }
+            RecvTimeoutError::Disconnected => CniError::new(IO, "the plugin failed of itself: stderr says where"),
+        })
+    })
+}
+
+fn ask(socket: &Path, request: &[u8]) -> Result<Line, CniError> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| not_connected(socket, &error))?;
+    let broken = |doing: &str, error: &io::Error| {
+        CniError::new(IO, format!("{doing} the host at `{}`: {error}", socket.display()))
     };
-    let mut stream = call.connect()?;
-    call.send(&mut stream, request)?;
-    call.receive(&mut stream)
-}
-
-struct Call<'a> {
-    socket: &'a Path,
-    started: Instant,
-    timeout: Duration,
-}
-
-impl Call<'_> {
-    /// The standard library's `connect` would wait for ever if the host's backlog is full. On Linux the limit for
-    /// sending also applies to connecting.
-    fn connect(&self) -> Result<UnixStream, NoAnswer> {
-        let connected = || {
-            let address = SocketAddrUnix::new(self.socket)?;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            loop {
-                let Some(left) = self.left() else {
-                    return Err(Errno::AGAIN);
-                };
-                set_socket_timeout(&socket, Timeout::Send, Some(left))?;
-                match connect(&socket, &address) {
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno),
-                    Ok(()) => return Ok(UnixStream::from(socket)),
-                }
-            }
-        };
-        connected().map_err(|errno| self.not_connected(errno))
+    match stream.write_all(request) {
+        // The host may have answered before it hung up, for instance that it refuses this user.
+        Err(error) if !is_hang_up(&error) => return Err(broken("writing to", &error)),
+        _ => {}
     }
-
-    fn not_connected(&self, errno: Errno) -> NoAnswer {
-        let text = format!(
-            "connecting to the host at `{}`: {}",
-            self.socket.display(),
-            io::Error::from(errno)
+    let mut bytes = Vec::new();
+    let limit = ANSWER_BYTES_MAX as u64 + 1;
+    match BufReader::new(stream.take(limit)).read_until(b'\n', &mut bytes) {
+        Err(error) if !is_hang_up(&error) => return Err(broken("reading from", &error)),
+        _ => {}
+    }
+    let ended = bytes.pop_if(|byte| *byte == b'\n').is_some();
+    if bytes.len() > ANSWER_BYTES_MAX {
+        let msg = format!("the host's answer is longer than {ANSWER_BYTES_MAX} bytes");
+        return Err(CniError::new(DECODING, msg));
+    }
+    if bytes.is_empty() && !ended {
+        let msg = format!(
+            "the host at `{}` hung up before its answer; was it stopped?",
+            socket.display()
         );
-        match errno {
-            Errno::AGAIN => self.too_late(),
-            Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED | Errno::CONNRESET => NoAnswer::Down(format!(
-                "the host is down: {text}; start `trueup run`, or correct `ipam.socket`"
-            )),
-            Errno::ACCESS | Errno::PERM => {
-                NoAnswer::Unusable(format!("{text}; only root and the host's own user may ask it"))
-            }
-            _ => NoAnswer::Unusable(text),
-        }
+        return Err(CniError::new(TRY_AGAIN_LATER, msg));
     }
+    Ok(Line { bytes, ended })
+}
 
-    fn send(&self, stream: &mut UnixStream, request: &[u8]) -> Result<(), NoAnswer> {
-        let mut rest = request;
-        while !rest.is_empty() {
-            let left = self.left().ok_or_else(|| self.too_late())?;
-            stream
-                .set_write_timeout(Some(left))
-                .map_err(|error| self.broken("writing to", &error))?;
-            let (piece, _) = rest.split_at(rest.len().min(WRITE_BYTES));
-            match stream.write(piece) {
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The host may have answered before it hung up, for instance that it refuses this user.
-                Err(error) if is_hang_up(&error) => return Ok(()),
-                Err(error) => return Err(self.broken("writing to", &error)),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&self, stream: &mut UnixStream) -> Result<Line, NoAnswer> {
-        let mut answer = Vec::new();
-        let mut piece = [0; READ_BYTES];
-        loop {
-            let left = self.left().ok_or_else(|| self.too_late())?;
-            stream
-                .set_read_timeout(Some(left))
-                .map_err(|error| self.broken("reading from", &error))?;
-            let read = match stream.read(&mut piece) {
-                Ok(read) => piece.get(..read).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_hang_up(&error) => &[],
-                Err(error) => return Err(self.broken("reading from", &error)),
-            };
-            let end = read.iter().position(|byte| *byte == b'\n');
-            answer.extend_from_slice(read.get(..end.unwrap_or(read.len())).unwrap_or_default());
-            if answer.len() > ANSWER_BYTES_MAX {
-                let text = format!("the host's answer is longer than {ANSWER_BYTES_MAX} bytes");
-                return Err(NoAnswer::Garbled(text));
-            }
-            if end.is_none() && read.is_empty() && answer.is_empty() {
-                let text = format!(
-                    "the host at `{}` hung up before its answer; was it stopped?",
-                    self.socket.display()
-                );
-                return Err(NoAnswer::Down(text));
-            }
-            if end.is_some() || read.is_empty() {
-                let (bytes, ended) = (answer, end.is_some());
-                return Ok(Line { bytes, ended });
-            }
-        }
-    }
-
-    /// The remaining time; `None` if it is over.
-    fn left(&self) -> Option<Duration> {
-        let left = self.timeout.checked_sub(self.started.elapsed())?;
-        Some(left.max(WAIT_MIN))
-    }
-
-    fn too_late(&self) -> NoAnswer {
-        let (socket, ms) = (self.socket.display(), self.timeout.as_millis());
-        NoAnswer::Down(format!("the host at `{socket}` did not answer within {ms} ms"))
-    }
-
-    fn broken(&self, doing: &str, error: &io::Error) -> NoAnswer {
-        match error.kind() {
-            // The time limit passed.
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => self.too_late(),
-            _ => NoAnswer::Unusable(format!("{doing} the host at `{}`: {error}", self.socket.display())),
-        }
+fn not_connected(socket: &Path, error: &io::Error) -> CniError {
+    let text = format!("connecting to the host at `{}`: {error}", socket.display());
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::NotADirectory
+        | ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset => CniError::new(
+            TRY_AGAIN_LATER,
+            format!("the host is down: {text}; start `trueup run`, or correct `ipam.socket`"),
+        ),
+        ErrorKind::PermissionDenied => CniError::new(
+            IO,
+            format!("{text}; only root and the host's own user may ask it"),
+        ),
+        _ => CniError::new(IO, text),
     }
 }
 

@@ -18,7 +18,6 @@ mod environment;
 mod error;
 mod host;
 mod install;
-mod members;
 mod outcome;
 mod plan;
 mod plugin;

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use crate::answer::{Allocation, Answer, NoAnswer};
-use crate::error::{CniError, DECODING, IO, NOT_AVAILABLE, OTHER_ADDRESS, TRY_AGAIN_LATER, UNKNOWN_CONTAINER};
+use crate::answer::{Allocation, Answer};
+use crate::error::{CniError, NOT_AVAILABLE, OTHER_ADDRESS, TRY_AGAIN_LATER, UNKNOWN_CONTAINER};
 use crate::plan::{Ask, What};
 use crate::result;
 
@@ -20,12 +20,12 @@ pub(crate) enum Outcome {
     Spool(String),
 }
 
-/// Decides how the command ends.
-pub(crate) fn conclude(ask: &Ask, answer: Result<Answer, NoAnswer>) -> Result<Outcome, CniError> {
+/// Decides how the command ends. An error: why there is no answer, with the code of a command that has none of its own.
+pub(crate) fn conclude(ask: &Ask, answer: Result<Answer, CniError>) -> Result<Outcome, CniError> {
     let concluded = match answer {
         Ok(Answer::Ok(ok)) => succeeded(ask, &ok),
         Ok(Answer::Refused(error)) => refused(ask, error),
-        Err(no_answer) => unanswered(ask, &no_answer),
+        Err(no_answer) => unanswered(ask, no_answer),
     };
     concluded.map_err(|error| error.about(&ask.subject()))
 }
@@ -34,12 +34,12 @@ fn succeeded(ask: &Ask, ok: &Value) -> Result<Outcome, CniError> {
     match &ask.what {
         What::Del(_) | What::Status | What::Gc(_) => Ok(Outcome::Silent),
         What::Add(_) => {
-            let allocation = Allocation::parse(ok).map_err(|garbled| failure(ask, &garbled))?;
-            result::of_add(ask.version, &ask.settings.result, allocation).map(Outcome::Prints)
+            let allocation = Allocation::parse(ok)?;
+            result::of_add(ask.version, &ask.settings, allocation).map(Outcome::Prints)
         }
         What::Check(..) if ok.is_null() => Err(CniError::new(UNKNOWN_CONTAINER, "the container has no address")),
         What::Check(_, expected) => {
-            let found = Allocation::parse(ok).map_err(|garbled| failure(ask, &garbled))?.ip;
+            let found = Allocation::parse(ok)?.ip;
             if expected.contains(&found) {
                 return Ok(Outcome::Silent);
             }
@@ -64,22 +64,15 @@ fn refused(ask: &Ask, error: CniError) -> Result<Outcome, CniError> {
 
 /// DEL must neither leak the address nor delay the pod's end: whatever kept the answer away, the plugin keeps the
 /// release. That does no harm if the host had freed the address after all.
-fn unanswered(ask: &Ask, no_answer: &NoAnswer) -> Result<Outcome, CniError> {
-    match &ask.what {
-        What::Del(_) if ask.settings.spool_dir.is_some() => Ok(Outcome::Spool(no_answer.text().to_owned())),
-        _ => Err(failure(ask, no_answer)),
-    }
-}
-
-fn failure(ask: &Ask, no_answer: &NoAnswer) -> CniError {
-    let code = match (&ask.what, no_answer) {
-        (What::Status, _) => NOT_AVAILABLE,
+fn unanswered(ask: &Ask, no_answer: CniError) -> Result<Outcome, CniError> {
+    let code = match &ask.what {
+        What::Del(_) if ask.settings.ipam.spool_dir.is_some() => return Ok(Outcome::Spool(no_answer.msg)),
         // Without a spool, ask the runtime to repeat the call.
-        (What::Del(_), _) | (_, NoAnswer::Down(_)) => TRY_AGAIN_LATER,
-        (_, NoAnswer::Unusable(_)) => IO,
-        (_, NoAnswer::Garbled(_)) => DECODING,
+        What::Del(_) => TRY_AGAIN_LATER,
+        What::Status => NOT_AVAILABLE,
+        What::Add(_) | What::Check(..) | What::Gc(_) => no_answer.code,
     };
-    CniError::new(code, no_answer.text())
+    Err(CniError { code, ..no_answer })
 }
 
 #[cfg(test)]
@@ -91,7 +84,7 @@ mod tests {
     use super::*;
     use crate::plan::examples::{ask, attachment};
 
-    fn check(what: What, answer: Result<Answer, NoAnswer>, expected: &Result<Outcome, CniError>) {
+    fn check(what: What, answer: Result<Answer, CniError>, expected: &Result<Outcome, CniError>) {
         assert_eq!(&conclude(&ask(what), answer), expected);
     }
 
@@ -109,7 +102,7 @@ mod tests {
         ]
     }
 
-    fn allocation(ip: &str) -> Result<Answer, NoAnswer> {
+    fn allocation(ip: &str) -> Result<Answer, CniError> {
         Ok(Answer::Ok(json!({"ip": ip, "deviceNumber": 1})))
     }
 
@@ -200,11 +193,8 @@ mod tests {
 
     #[test]
     fn without_an_answer_del_spools_status_says_50_and_the_others_say_why() {
-        for (no_answer, code) in [
-            (NoAnswer::Down("why".to_owned()), 11),
-            (NoAnswer::Unusable("why".to_owned()), 5),
-            (NoAnswer::Garbled("why".to_owned()), 6),
-        ] {
+        for code in [11, 5, 6] {
+            let no_answer = CniError::new(code, "why");
             for what in all() {
                 let expected = match what {
                     What::Del(_) => Ok(Outcome::Spool("why".to_owned())),
@@ -215,7 +205,7 @@ mod tests {
                 check(what, Err(no_answer.clone()), &expected);
             }
             let mut no_spool = ask(What::Del(attachment()));
-            no_spool.settings.spool_dir = None;
+            no_spool.settings.ipam.spool_dir = None;
             assert_eq!(conclude(&no_spool, Err(no_answer)), fails(11, "why", "net/c1/eth0"));
         }
     }

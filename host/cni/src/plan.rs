@@ -4,10 +4,12 @@
 
 use std::net::Ipv4Addr;
 
-use crate::configuration::{Input, Settings};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::configuration::{Input, Settings, members, or_default};
 use crate::environment::{Attachment, Invocation, Variables};
-use crate::error::{CniError, INVALID_ENVIRONMENT};
-use crate::members::{Members, each};
+use crate::error::{CniError, INVALID_CONFIGURATION, INVALID_ENVIRONMENT};
 use crate::version::Version;
 
 /// The work to do.
@@ -96,14 +98,13 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError
         return Err(CniError::new(INVALID_ENVIRONMENT, msg));
     }
     let settings = Settings::read(&configuration, version)?;
-    let members = Members::new(&configuration, "");
     let what = match invocation {
         Invocation::Version => return Ok(Plan::PrintVersions),
         Invocation::Add(attachment) => What::Add(attachment),
         Invocation::Del(attachment) => What::Del(attachment),
-        Invocation::Check(attachment) => What::Check(attachment, expected(members)?),
+        Invocation::Check(attachment) => What::Check(attachment, expected(&configuration)?),
         Invocation::Status => What::Status,
-        Invocation::Gc => What::Gc(valid_attachments(members)?),
+        Invocation::Gc => What::Gc(valid_attachments(&configuration)?),
     };
     Ok(Plan::Ask(Box::new(Ask {
         version,
@@ -114,36 +115,40 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError
 }
 
 /// The IPv4 addresses of `prevResult.ips`; IPv6 ones belong to another plugin.
-fn expected(configuration: Members<'_>) -> Result<Vec<Ipv4Addr>, CniError> {
-    let previous = Members::new(configuration.object("prevResult")?, "prevResult.");
-    // `10.0.0.5/24`, or the address alone.
-    let address = |ip: Members<'_>| {
-        let text = ip.text("address")?;
-        Ok(text.split('/').next().and_then(|address| address.parse().ok()))
-    };
-    let addresses = each(previous.list("ips")?, "prevResult.ips", address)?;
-    Ok(addresses.into_iter().flatten().collect())
+fn expected(configuration: &Value) -> Result<Vec<Ipv4Addr>, CniError> {
+    #[derive(Deserialize)]
+    struct Network {
+        #[serde(rename = "prevResult")]
+        previous: Previous,
+    }
+    #[derive(Deserialize)]
+    struct Previous {
+        #[serde(default, deserialize_with = "or_default")]
+        ips: Vec<Ip>,
+    }
+    #[derive(Deserialize)]
+    struct Ip {
+        /// `10.0.0.5/24`, or the address alone.
+        address: String,
+    }
+    let Network { previous } = members(configuration)?;
+    let addresses = previous.ips.iter().filter_map(|ip| ip.address.split('/').next());
+    Ok(addresses.filter_map(|address| address.parse().ok()).collect())
 }
 
 /// The attachments that GC leaves. The list is required, by its name or by the one that an early text of CNI 1.1.0 gave
 /// it: null would free the addresses of all pods.
-fn valid_attachments(configuration: Members<'_>) -> Result<Vec<Attachment>, CniError> {
-    const NAME: &str = "cni.dev/valid-attachments";
-    const EARLY_NAME: &str = "cni.dev/attachments";
-    let both = [NAME, EARLY_NAME];
-    let found = both
-        .into_iter()
-        .find_map(|name| configuration.get(name).map(|value| (name, value)));
-    let (name, value) = found.ok_or_else(|| configuration.missing(NAME))?;
-    let list = value
-        .as_array()
-        .ok_or_else(|| configuration.wrong(name, value, "a list"))?;
-    each(list, name, |members| {
-        Ok(Attachment {
-            container_id: members.text("containerID")?.to_owned(),
-            if_name: members.text("ifname")?.to_owned(),
-        })
-    })
+fn valid_attachments(configuration: &Value) -> Result<Vec<Attachment>, CniError> {
+    #[derive(Deserialize)]
+    struct Network {
+        #[serde(rename = "cni.dev/valid-attachments")]
+        valid: Option<Vec<Attachment>>,
+        #[serde(rename = "cni.dev/attachments")]
+        early: Option<Vec<Attachment>>,
+    }
+    let Network { valid, early } = members(configuration)?;
+    let missing = || CniError::new(INVALID_CONFIGURATION, "`cni.dev/valid-attachments` is missing");
+    valid.or(early).ok_or_else(missing)
 }
 
 /// Asks for other modules' tests.
@@ -169,7 +174,7 @@ pub(crate) mod examples {
         let configuration = json!({"name": "net", "ipam": {"type": "trueup-cni"}});
         Ask {
             version: Version::V1_0_0,
-            settings: Settings::read(configuration.as_object().unwrap(), Version::V1_0_0).unwrap(),
+            settings: Settings::read(&configuration, Version::V1_0_0).unwrap(),
             what,
             pod: None,
         }
@@ -293,25 +298,23 @@ mod tests {
             );
         }
         for (more, expected) in [
-            (json!({}), "`prevResult` is missing"),
-            (json!({"prevResult": null}), "`prevResult`: null is not an object"),
+            (json!({}), "missing field `prevResult`"),
+            (json!({"prevResult": null}), "`prevResult`: invalid type: null"),
             (
                 json!({"prevResult": {"ips": "x"}}),
-                "`prevResult.ips`: \"x\" is not a list",
+                "`prevResult.ips`: invalid type: string \"x\"",
             ),
             (
                 json!({"prevResult": {"ips": [5]}}),
-                "`prevResult.ips[0]`: 5 is not an object",
+                "`prevResult.ips[0]`: invalid type: integer `5`",
             ),
             (
                 json!({"prevResult": {"ips": [{}]}}),
-                "`prevResult.ips[0].address` is missing",
+                "`prevResult.ips[0]`: missing field `address`",
             ),
         ] {
-            assert_eq!(
-                refused("CHECK", &configuration("1.0.0", more)),
-                (7, expected.to_owned())
-            );
+            let (code, msg) = refused("CHECK", &configuration("1.0.0", more));
+            assert!(code == 7 && msg.starts_with(expected), "{expected}: {msg}");
         }
         let none = configuration("1.0.0", json!({"prevResult": {}}));
         assert_eq!(planned("CHECK", &none), Ok(What::Check(attachment(), Vec::new())));
@@ -328,6 +331,7 @@ mod tests {
             json!({"cni.dev/valid-attachments": c2}),
             json!({"cni.dev/attachments": c2}),
             json!({"cni.dev/attachments": [], "cni.dev/valid-attachments": c2}),
+            json!({"cni.dev/attachments": c2, "cni.dev/valid-attachments": null}),
         ] {
             let planned = planned("GC", &configuration("1.1.0", more));
             assert_eq!(planned, Ok(What::Gc(vec![expected.clone()])));
@@ -336,22 +340,19 @@ mod tests {
             (json!({}), "`cni.dev/valid-attachments` is missing"),
             (
                 json!({"cni.dev/valid-attachments": null}),
-                "`cni.dev/valid-attachments`: null is not a list",
-            ),
-            (
-                json!({"cni.dev/valid-attachments": null, "cni.dev/attachments": []}),
-                "`cni.dev/valid-attachments`: null is not a list",
+                "`cni.dev/valid-attachments` is missing",
             ),
             (
                 json!({"cni.dev/attachments": [1]}),
-                "`cni.dev/attachments[0]`: 1 is not an object",
+                "`cni.dev/attachments[0]`: invalid type: integer `1`",
             ),
             (
                 json!({"cni.dev/valid-attachments": [{"containerID": "c1"}]}),
-                "`cni.dev/valid-attachments[0].ifname` is missing",
+                "`cni.dev/valid-attachments[0]`: missing field `ifName`",
             ),
         ] {
-            assert_eq!(refused("GC", &configuration("1.1.0", more)), (7, expected.to_owned()));
+            let (code, msg) = refused("GC", &configuration("1.1.0", more));
+            assert!(code == 7 && msg.starts_with(expected), "{expected}: {msg}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! One call of the plugin: plan, ask, conclude, and carry out the conclusion.
 
 use std::panic::{self, UnwindSafe};
-use std::path::Path;
+use std::time::Duration;
 
-use crate::answer::{Answer, NoAnswer};
-use crate::configuration::{Input, Settings};
+use crate::answer::Answer;
+use crate::configuration::{Input, Ipam, Settings};
 use crate::environment::Variables;
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
 use crate::host;
@@ -51,47 +51,47 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
     if let What::Add(_) = ask.what {
         take_back(ask)?;
     }
-    let answer: Result<Answer, NoAnswer> =
-        host::exchange(&ask.settings.socket, &request, ask.settings.timeout).and_then(|line| Answer::parse(&line));
-    let outcome = conclude(ask, answer)?;
-    let Outcome::Spool(why) = &outcome else {
+    let Ipam { socket, timeout_ms, spool_dir, .. } = &ask.settings.ipam;
+    let line = host::exchange(socket.as_ref(), request, Duration::from_millis(*timeout_ms));
+    let outcome = conclude(ask, line.and_then(|line| Answer::parse(&line)))?;
+    let (Outcome::Spool(why), Some(dir)) = (&outcome, spool_dir) else {
         return Ok(outcome);
     };
     put(ask, why)?;
-    let spool = ask.settings.spool_dir.as_deref().unwrap_or(Path::new("")).display();
     Ok(Outcome::Spool(format!(
-        "{why}; the release waits in the spool `{spool}`"
+        "{why}; the release waits in the spool `{}`",
+        dir.as_ref().display()
     )))
 }
 
 /// A waiting release of this key would free the address that this ADD is about to get.
 fn take_back(ask: &Ask) -> Result<(), CniError> {
-    let (Some(dir), Some(release)) = (&ask.settings.spool_dir, release(ask)) else {
+    let (Some(dir), Some(release)) = (&ask.settings.ipam.spool_dir, release(ask)) else {
         return Ok(());
     };
     let failed = |why: String| {
         let msg = format!("a waiting release of this container could not be taken back: {why}");
         CniError::new(IO, msg).about(&ask.subject())
     };
-    spool::take_back(dir, release).map(|_| ()).map_err(failed)
+    spool::take_back(dir.as_ref(), release).map_err(failed)
 }
 
 fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
-    let (Some(dir), Some(release)) = (&ask.settings.spool_dir, release(ask)) else {
+    let (Some(dir), Some(release)) = (&ask.settings.ipam.spool_dir, release(ask)) else {
         return Ok(());
     };
     let failed = |also: String| {
         let msg = format!("{why}; and the release could not be kept for it: {also}");
         CniError::new(TRY_AGAIN_LATER, msg).about(&ask.subject())
     };
-    spool::put(dir, release).map_err(failed)
+    spool::put(dir.as_ref(), release).map_err(failed)
 }
 
 fn release(ask: &Ask) -> Option<Release<'_>> {
     match &ask.what {
         What::Add(attachment) | What::Del(attachment) => {
-            let Settings { instance, network, .. } = &ask.settings;
-            Some(Release::new(instance.as_deref(), network, attachment))
+            let Settings { network, ipam, .. } = &ask.settings;
+            Some(Release::new(ipam.instance.as_deref(), network, attachment))
         }
         What::Check(..) | What::Status | What::Gc(_) => None,
     }

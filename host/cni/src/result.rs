@@ -5,10 +5,10 @@
 use std::net::Ipv4Addr;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::answer::Allocation;
-use crate::configuration::{ResultSettings, Route};
+use crate::configuration::{Route, Settings};
 use crate::error::{CniError, IO};
 use crate::version::Version;
 
@@ -18,7 +18,7 @@ struct AddResult<'a> {
     cni_version: Version,
     ips: [Ip; 1],
     routes: &'a [Route],
-    dns: &'a Value,
+    dns: &'a Map<String, Value>,
     trueup: Trueup,
 }
 
@@ -50,16 +50,16 @@ struct Versions {
 ///
 /// # Errors
 /// Code 5 if it can't be written as JSON.
-pub(crate) fn of_add(version: Version, settings: &ResultSettings, allocation: Allocation) -> Result<String, CniError> {
+pub(crate) fn of_add(version: Version, Settings { ipam, dns, .. }: &Settings, allocation: Allocation) -> Result<String, CniError> {
     print(&AddResult {
         cni_version: version,
         ips: [Ip {
             version: (version == Version::V0_4_0).then_some("4"),
-            address: format!("{}/{}", allocation.ip, settings.prefix_length),
-            gateway: settings.gateway,
+            address: format!("{}/{}", allocation.ip, ipam.prefix_length),
+            gateway: ipam.gateway,
         }],
-        routes: &settings.routes,
-        dns: &settings.dns,
+        routes: &ipam.routes,
+        dns,
         trueup: Trueup {
             device_number: allocation.device_number,
         },
@@ -87,17 +87,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::configuration::Settings;
 
     fn add(version: Version, ipam: Value, dns: Value) -> String {
         let mut configuration = json!({"name": "net", "ipam": ipam, "dns": dns});
         configuration["ipam"]["type"] = json!("trueup-cni");
-        let settings = Settings::read(configuration.as_object().unwrap(), version).unwrap();
+        let settings = Settings::read(&configuration, version).unwrap();
         let allocation = Allocation {
             ip: Ipv4Addr::new(10, 0, 0, 5),
             device_number: 1,
         };
-        of_add(version, &settings.result, allocation).unwrap()
+        of_add(version, &settings, allocation).unwrap()
     }
 
     #[test]

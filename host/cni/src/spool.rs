@@ -93,15 +93,15 @@ pub(crate) fn put(dir: &Path, release: Release<'_>) -> Result<(), String> {
     sync_dir(dir)
 }
 
-/// Takes back a release of this key; `true` if there was one. A crash does not undo this.
+/// Takes back a release of this key, if there is one. A crash does not undo this.
 ///
 /// # Errors
 /// What failed, and on which path. The release may still exist.
-pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<bool, String> {
+pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<(), String> {
     let path = dir.join(release.file_name());
     match fs::remove_file(&path) {
-        Ok(()) => sync_dir(dir).map(|()| true),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Ok(()) => sync_dir(dir),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
         Err(error) => Err(failed("removing", &path, &error)),
     }
 }
@@ -224,11 +224,13 @@ mod tests {
             if_name: "eth1".to_owned(),
             ..attachment.clone()
         };
-        assert_eq!(take_back(root.path(), release(&other)), Ok(false));
-        assert_eq!(take_back(root.path(), release(&attachment)), Ok(true));
-        assert_eq!(take_back(root.path(), release(&attachment)), Ok(false));
-        assert_eq!(take_back(&root.path().join("missing"), release(&attachment)), Ok(false));
-        assert!(names(root.path()).is_empty());
+        take_back(root.path(), release(&other)).unwrap();
+        assert_eq!(names(root.path()), [NAME]);
+        for _ in 0..2 {
+            take_back(root.path(), release(&attachment)).unwrap();
+            assert!(names(root.path()).is_empty());
+        }
+        take_back(&root.path().join("missing"), release(&attachment)).unwrap();
     }
 
     #[test]

@@ -301,10 +301,10 @@ fn an_answer_whose_lines_end_alone_is_missing_counts() {
 
 #[test]
 fn an_answer_that_is_none_is_an_error_of_decoding() {
-    let no_json = "the host's answer is not understood: it is not JSON";
-    check_reply(6, no_json, || Reply::line("hello"));
-    check_reply(6, no_json, || Reply::Bytes(b"\0\xff\xfe\n".to_vec()));
-    check_reply(6, "it has neither `ok` nor `error`", || Reply::line(r#"{"v":1}"#));
+    let no_answer = "the host's answer is not understood: ";
+    check_reply(6, no_answer, || Reply::line("hello"));
+    check_reply(6, no_answer, || Reply::Bytes(b"\0\xff\xfe\n".to_vec()));
+    check_reply(6, no_answer, || Reply::line(r#"{"v":1}"#));
     check_reply(6, "the host's answer is longer than 1048576 bytes", || {
         Reply::Bytes(vec![b'a'; 2 << 20])
     });
@@ -450,7 +450,7 @@ fn wrong_input_is_refused_without_a_call() {
         ("{}".to_owned(), 1),
         (good.replace("1.0.0", "0.3.1"), 1),
         (r#"{"cniVersion":"1.0.0"}"#.to_owned(), 7),
-        (good.replace("trueup-cni", ""), 7),
+        (good.replace(r#""trueup-cni""#, "5"), 7),
     ] {
         let ended = call_with(&environment("ADD"), stdin.as_bytes());
         assert_eq!(ended.error().0, code, "{ended:?}");
