@@ -37,8 +37,9 @@ use trueup_work::status::pods::{Event, Stats};
 
 use super::datastore::Datastore;
 use super::durability::Answers;
-use super::enis::{Inventory, Traits};
+use super::enis::Inventory;
 use super::failing::Failing;
+use super::guest::{AddAddress, AddEni};
 use super::holders::Holders;
 use super::managed::{ManagedGuest, PHASE, PHASE_FROM_RUNTIME};
 use super::protocol::{Answer, Command};
@@ -82,9 +83,9 @@ pub(super) struct Actor {
     /// What the guest has.
     has: Inventory,
     /// Addresses that the guest refused. They are not tried again until the list changes.
-    refused: BTreeSet<(String, String)>,
+    refused: BTreeSet<AddAddress>,
     /// Interfaces whose changed traits were reported.
-    reported: BTreeMap<String, Traits>,
+    reported: BTreeMap<String, AddEni>,
     released: Released,
     /// At least what the guest got: pods may use what left the list, and a reading drops allocations that no
     /// interface has.

@@ -14,13 +14,9 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::slot::{CallContext, InstanceSlot};
 use trueup_work::status::pods::Stats;
 
-use super::enis::Traits;
 use super::managed::{PHASE_STORE, set_phase};
 use super::shown::ShownGuest;
-use crate::ipam::guest::{
-    AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,
-    RemoveUnusedEni, Stats as Counts,
-};
+use crate::ipam::guest::{EniInfos, Nothing, PodIpInfo, Stats as Counts};
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
 /// first reading asks the container runtime up to six times.
@@ -98,7 +94,8 @@ impl Datastore {
         self.slot.rotate().await
     }
 
-    async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
+    /// Calls an export. It must give an answer of this type.
+    pub(super) async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         let cause = self.pod.as_ref().map(|pod| format!("request of pod {pod}"));
         let about = CallContext {
             cause: cause.as_deref().unwrap_or("request"),
@@ -117,67 +114,6 @@ impl Datastore {
     pub(super) async fn hand_over(&mut self, next: Arc<Instances>, commit: Commit) -> Result<(), String> {
         let next = if self.was_read { reads_store(&next) } else { next };
         self.slot.hand_over(next, commit, self.was_read).await
-    }
-
-    pub(super) async fn add_eni(&mut self, id: &str, traits: Traits) -> Result<Result<(), Error>, Failure> {
-        let args = AddEni {
-            eni_id: id.to_owned(),
-            device_number: traits.device_number,
-            is_primary: traits.is_primary,
-            is_trunk: traits.is_trunk,
-        };
-        self.ask("datastore.add-eni", &args).await
-    }
-
-    pub(super) async fn add_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, Failure> {
-        let args = AddAddress {
-            eni_id: id.to_owned(),
-            ipv4: ip.to_owned(),
-        };
-        self.ask("datastore.add-ipv4-address-to-store", &args).await
-    }
-
-    /// Never by force.
-    pub(super) async fn del_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, Failure> {
-        let args = DelAddress {
-            eni_id: id.to_owned(),
-            ipv4: ip.to_owned(),
-            force: false,
-        };
-        self.ask("datastore.del-ipv4-address-from-store", &args).await
-    }
-
-    /// Never by force.
-    pub(super) async fn remove_eni(&mut self, id: &str) -> Result<Result<(), Error>, Failure> {
-        let args = RemoveEni {
-            eni_id: id.to_owned(),
-            force: false,
-        };
-        self.ask("datastore.remove-eni-from-data-store", &args).await
-    }
-
-    pub(super) async fn remove_unused(&mut self, targets: super::WarmTargets) -> Result<Option<String>, Failure> {
-        let args = RemoveUnusedEni {
-            warm_ip_target: targets.warm_ip_target,
-            minimum_ip_target: targets.minimum_ip_target,
-        };
-        self.ask("datastore.remove-unused-eni-from-store", &args).await
-    }
-
-    pub(super) async fn read_backing_store(&mut self) -> Result<Result<(), Error>, Failure> {
-        self.ask("datastore.read-backing-store", &Nothing {}).await
-    }
-
-    pub(super) async fn assign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, Failure> {
-        self.ask("datastore.assign-pod-ipv4-address", &OfKey { key }).await
-    }
-
-    pub(super) async fn unassign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, Failure> {
-        self.ask("datastore.unassign-pod-ipv4-address", &OfKey { key }).await
-    }
-
-    pub(super) async fn find(&mut self, key: IpamKey) -> Result<Option<Assignment>, Failure> {
-        self.ask("datastore.find-address-for-sandbox", &OfKey { key }).await
     }
 
     pub(super) async fn allocated(&mut self) -> Result<Vec<PodIpInfo>, Failure> {

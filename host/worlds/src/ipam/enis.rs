@@ -8,35 +8,22 @@ use std::net::Ipv4Addr;
 
 use trueup_sources::enis::{Eni, Enis};
 
-use crate::ipam::guest::EniInfos;
-
-/// What does not change about an interface while the guest has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Traits {
-    pub(super) device_number: i32,
-    pub(super) is_primary: bool,
-    pub(super) is_trunk: bool,
-}
-
-/// One interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Interface {
-    traits: Traits,
-    addresses: BTreeSet<String>,
-}
+use crate::ipam::guest::{AddAddress, AddEni, EniInfos};
 
 /// Interfaces by id, each address on one of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inventory {
-    interfaces: BTreeMap<String, Interface>,
-    interface_by_address: BTreeMap<String, String>,
+    /// What does not change about an interface while the guest has it.
+    enis: BTreeMap<String, AddEni>,
+    /// The interface of each address.
+    addresses: BTreeMap<String, String>,
 }
 
 /// One call that adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Addition {
-    Eni { id: String, traits: Traits },
-    Address { id: String, ip: String },
+    Eni(AddEni),
+    Address(AddAddress),
 }
 
 /// What to remove if no pod uses it.
@@ -61,12 +48,12 @@ impl Inventory {
             if wanted.has_eni(&eni.id) {
                 continue;
             }
-            let traits = Traits {
+            wanted.add_eni(AddEni {
+                eni_id: eni.id.clone(),
                 device_number: eni.device_number,
                 is_primary: eni.is_primary,
                 is_trunk: eni.is_trunk,
-            };
-            wanted.add_eni(&eni.id, traits);
+            });
             for ip in &eni.addresses {
                 wanted.add_address(&eni.id, ip);
             }
@@ -76,15 +63,15 @@ impl Inventory {
 
     /// The same as a list, by id.
     pub(super) fn list(&self) -> Enis {
-        let eni = |(id, interface): (&String, &Interface)| Eni {
-            id: id.clone(),
-            device_number: interface.traits.device_number,
-            is_primary: interface.traits.is_primary,
-            is_trunk: interface.traits.is_trunk,
-            addresses: by_number(&interface.addresses),
+        let eni = |eni: &AddEni| Eni {
+            id: eni.eni_id.clone(),
+            device_number: eni.device_number,
+            is_primary: eni.is_primary,
+            is_trunk: eni.is_trunk,
+            addresses: self.addresses(&eni.eni_id),
         };
         Enis {
-            enis: self.interfaces.iter().map(eni).collect(),
+            enis: self.enis.values().map(eni).collect(),
         }
     }
 
@@ -92,12 +79,12 @@ impl Inventory {
     pub(super) fn of_guest(infos: &EniInfos) -> Self {
         let mut has = Self::default();
         for eni in &infos.enis {
-            let traits = Traits {
+            has.add_eni(AddEni {
+                eni_id: eni.id.clone(),
                 device_number: eni.device_number,
                 is_primary: eni.is_primary,
                 is_trunk: eni.is_trunk,
-            };
-            has.add_eni(&eni.id, traits);
+            });
             for info in &eni.addresses {
                 has.add_address(&eni.id, &info.address);
             }
@@ -106,169 +93,141 @@ impl Inventory {
     }
 
     pub(super) fn has_eni(&self, id: &str) -> bool {
-        self.interfaces.contains_key(id)
+        self.enis.contains_key(id)
     }
 
-    pub(super) fn add_eni(&mut self, id: &str, traits: Traits) {
-        let addresses = BTreeSet::new();
-        self.interfaces.insert(id.to_owned(), Interface { traits, addresses });
+    /// Adds an interface, or replaces its traits.
+    pub(super) fn add_eni(&mut self, eni: AddEni) {
+        self.enis.insert(eni.eni_id.clone(), eni);
     }
 
-    /// `false` if the address is already on an interface, or the interface does not exist.
-    pub(super) fn add_address(&mut self, id: &str, ip: &str) -> bool {
-        let Some(interface) = self.interfaces.get_mut(id) else {
-            return false;
-        };
-        if self.interface_by_address.contains_key(ip) {
-            return false;
-        }
-        self.interface_by_address.insert(ip.to_owned(), id.to_owned());
-        interface.addresses.insert(ip.to_owned())
+    /// Changes nothing if the address is on an interface already.
+    pub(super) fn add_address(&mut self, id: &str, ip: &str) {
+        let addresses = &mut self.addresses;
+        addresses.entry(ip.to_owned()).or_insert_with(|| id.to_owned());
     }
 
     pub(super) fn remove_eni(&mut self, id: &str) {
-        let removed = self.interfaces.remove(id);
-        for ip in removed.into_iter().flat_map(|interface| interface.addresses) {
-            self.interface_by_address.remove(&ip);
-        }
+        self.enis.remove(id);
+        self.addresses.retain(|_, of| of != id);
     }
 
     pub(super) fn remove_address(&mut self, ip: &str) {
-        if let Some(id) = self.interface_by_address.remove(ip)
-            && let Some(interface) = self.interfaces.get_mut(&id)
-        {
-            interface.addresses.remove(ip);
-        }
+        self.addresses.remove(ip);
     }
 
     /// Whether the addition would change nothing.
     pub(super) fn contains(&self, addition: &Addition) -> bool {
         match addition {
-            Addition::Eni { id, traits } => self.traits(id) == Some(*traits),
-            Addition::Address { id, ip } => self.interface_of(ip) == Some(id),
+            Addition::Eni(eni) => self.eni(&eni.eni_id) == Some(eni),
+            Addition::Address(address) => self.interface_of(&address.ipv4) == Some(&address.eni_id),
         }
     }
 
     /// Adds this. Replaces other traits, and moves an address. Removes nothing else.
     pub(super) fn put(&mut self, addition: &Addition) {
         match addition {
-            Addition::Eni { id, traits } => match self.interfaces.get_mut(id) {
-                Some(interface) => interface.traits = *traits,
-                None => self.add_eni(id, *traits),
-            },
-            Addition::Address { id, ip } => {
-                self.remove_address(ip);
-                self.add_address(id, ip);
+            Addition::Eni(eni) => self.add_eni(eni.clone()),
+            Addition::Address(AddAddress { eni_id, ipv4 }) => {
+                self.addresses.insert(ipv4.clone(), eni_id.clone());
             }
         }
     }
 
     /// The interface that has the address.
     pub(super) fn interface_of(&self, ip: &str) -> Option<&str> {
-        self.interface_by_address.get(ip).map(String::as_str)
+        self.addresses.get(ip).map(String::as_str)
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.interfaces.keys().map(String::as_str)
-    }
-
+    /// The addresses of an interface, by number.
     pub(super) fn addresses(&self, id: &str) -> Vec<String> {
-        let interface = self.interfaces.get(id);
-        interface
-            .map(|interface| by_number(&interface.addresses))
-            .unwrap_or_default()
+        let of_it = self.addresses.iter().filter(|(_, of)| *of == id);
+        by_number(of_it.map(|(ip, _)| ip))
     }
 
-    pub(super) fn traits(&self, id: &str) -> Option<Traits> {
-        self.interfaces.get(id).map(|interface| interface.traits)
+    pub(super) fn eni(&self, id: &str) -> Option<&AddEni> {
+        self.enis.get(id)
     }
 
     pub(super) fn eni_count(&self) -> usize {
-        self.interfaces.len()
+        self.enis.len()
     }
 
     pub(super) fn address_count(&self) -> usize {
-        self.interface_by_address.len()
+        self.addresses.len()
     }
 
     /// What to add: interfaces by device number then id, addresses by number. An address that is still on another
     /// interface waits until it is removed there. Addresses of an interface with other traits wait until that is
     /// replaced.
     pub(super) fn additions_to(&self, wanted: &Self) -> Vec<Addition> {
-        let mut sorted: Vec<_> = wanted.interfaces.iter().collect();
-        sorted.sort_by_key(|(id, interface)| (interface.traits.device_number, *id));
+        let mut sorted: Vec<_> = wanted.enis.values().collect();
+        sorted.sort_by_key(|eni| (eni.device_number, &eni.eni_id));
+        let mut missing: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+        for (ip, id) in wanted.addresses.iter().filter(|(ip, _)| self.interface_of(ip).is_none()) {
+            missing.entry(id).or_default().push(ip);
+        }
         let mut additions = Vec::new();
-        for (id, interface) in sorted {
-            if !self.has_eni(id) {
-                let (id, traits) = (id.clone(), interface.traits);
-                additions.push(Addition::Eni { id, traits });
-            } else if self.traits(id) != Some(interface.traits) {
-                continue;
+        for eni in sorted {
+            match self.eni(&eni.eni_id) {
+                None => additions.push(Addition::Eni(eni.clone())),
+                Some(has) if has != eni => continue,
+                Some(_) => {}
             }
-            let missing = interface.addresses.iter().filter(|ip| self.interface_of(ip).is_none());
-            additions.extend(
-                by_number(missing)
-                    .into_iter()
-                    .map(|ip| Addition::Address { id: id.clone(), ip }),
-            );
+            let missing = missing.remove(eni.eni_id.as_str()).unwrap_or_default();
+            additions.extend(by_number(missing).into_iter().map(|ipv4| {
+                let eni_id = eni.eni_id.clone();
+                Addition::Address(AddAddress { eni_id, ipv4 })
+            }));
         }
         additions
     }
 
     /// What to remove, by id.
     pub(super) fn removals_to(&self, wanted: &Self) -> Vec<Removal> {
-        self.ids().flat_map(|id| self.removals_of(id, wanted)).collect()
+        let mut removals = Vec::new();
+        for (id, has) in &self.enis {
+            match wanted.eni(id) {
+                None => {
+                    removals.push(Removal::Eni(id.clone()));
+                    continue;
+                }
+                Some(should) if has != should => removals.push(Removal::Replaced(id.clone())),
+                Some(_) => {}
+            }
+            let mut left = self.addresses(id);
+            left.retain(|ip| wanted.interface_of(ip) != Some(id));
+            removals.extend(left.into_iter().map(|ip| Removal::Address { id: id.clone(), ip }));
+        }
+        removals
     }
 
     /// What may be removed now that no pod uses this address any more.
     pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
         let id = self.interface_of(ip)?.to_owned();
-        let Some(should) = wanted.traits(&id) else {
+        let Some(should) = wanted.eni(&id) else {
             return Some(Removal::Eni(id));
         };
-        if self.traits(&id) != Some(should) {
+        if self.eni(&id) != Some(should) {
             return Some(Removal::Replaced(id));
         }
         let ip = ip.to_owned();
         (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
     }
 
-    /// What to remove of one interface.
-    fn removals_of(&self, id: &str, wanted: &Self) -> Vec<Removal> {
-        let Some(has) = self.interfaces.get(id) else {
-            return Vec::new();
-        };
-        let Some(should) = wanted.interfaces.get(id) else {
-            return vec![Removal::Eni(id.to_owned())];
-        };
-        let replaced = (has.traits != should.traits).then(|| Removal::Replaced(id.to_owned()));
-        let left = has.addresses.difference(&should.addresses);
-        let left = by_number(left)
-            .into_iter()
-            .map(|ip| Removal::Address { id: id.to_owned(), ip });
-        replaced.into_iter().chain(left).collect()
-    }
-
     /// A copy without some interfaces.
     pub(super) fn without(&self, ids: &BTreeSet<String>) -> Self {
         let mut others = self.clone();
-        for id in ids {
-            others.remove_eni(id);
-        }
+        others.enis.retain(|id, _| !ids.contains(id));
+        others.addresses.retain(|_, of| !ids.contains(of));
         others
     }
 
     /// A copy with what `other` has beyond it.
     pub(super) fn with(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        for (id, interface) in &other.interfaces {
-            if !both.has_eni(id) {
-                both.add_eni(id, interface.traits);
-            }
-            for ip in &interface.addresses {
-                both.add_address(id, ip);
-            }
-        }
+        let mut both = other.clone();
+        both.enis.extend(self.enis.clone());
+        both.addresses.extend(self.addresses.clone());
         both
     }
 }
@@ -306,8 +265,8 @@ mod tests {
 
     fn shown(additions: &[Addition]) -> Vec<String> {
         let show = |addition: &Addition| match addition {
-            Addition::Eni { id, traits } => format!("{id}@{}", traits.device_number),
-            Addition::Address { id, ip } => format!("{id}:{ip}"),
+            Addition::Eni(eni) => format!("{}@{}", eni.eni_id, eni.device_number),
+            Addition::Address(address) => format!("{}:{}", address.eni_id, address.ipv4),
         };
         additions.iter().map(show).collect()
     }
@@ -443,6 +402,5 @@ mod tests {
         assert_eq!(has.addresses("a"), ["10.0.0.2", "10.0.0.10"]);
         has.remove_eni("a");
         assert_eq!(has, Inventory::default());
-        assert!(!has.add_address("a", "10.0.0.2"));
     }
 }

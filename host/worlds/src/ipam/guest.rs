@@ -27,7 +27,7 @@ pub use bindings::exports::trueup::ipam::datastore::{
 pub use bindings::{IpamDatastore, IpamDatastorePre};
 
 /// The arguments of `datastore.add-eni`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddEni {
     /// The interface's id.
     pub eni_id: String,
@@ -40,7 +40,7 @@ pub struct AddEni {
 }
 
 /// The arguments of `datastore.add-ipv4-address-to-store`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AddAddress {
     /// The interface's id.
     pub eni_id: String,

@@ -33,7 +33,7 @@ const WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
-    key: IpamKey,
+    ip: String,
     /// `namespace/name`. `None` if the plugin did not report it.
     pod: Option<String>,
     /// Since when the container runtime does not list its container.
@@ -43,8 +43,8 @@ struct Holder {
 /// The holders of one instance.
 #[derive(Debug)]
 pub(super) struct Holders {
-    by_ip: BTreeMap<String, Holder>,
-    by_key: BTreeMap<[String; 3], String>,
+    /// By network, container and interface.
+    by_key: BTreeMap<[String; 3], Holder>,
     /// When a pod gave each address back in this process, of those that no pod has since.
     freed_at: BTreeMap<String, Instant>,
     file: StateFile,
@@ -84,7 +84,6 @@ impl Holders {
     pub(super) fn new(state_dir: &Path, instance: &str, plans: bool) -> Self {
         let file = state_dir.join("ipam").join(format!("{instance}.pods.json"));
         Self {
-            by_ip: BTreeMap::new(),
             by_key: BTreeMap::new(),
             freed_at: BTreeMap::new(),
             file: StateFile::new(file, plans),
@@ -94,23 +93,18 @@ impl Holders {
 
     /// Takes in all holders, as the guest has them after a reading. Keeps what is known of those that remain.
     pub(super) fn read(&mut self, allocated: Vec<PodIpInfo>) {
-        let mut before = std::mem::take(&mut self.by_ip);
-        self.by_key.clear();
+        let before = std::mem::take(&mut self.by_key);
         let mut named = if before.is_empty() {
             self.named()
         } else {
             BTreeMap::new()
         };
         for PodIpInfo { key, ip, .. } in allocated {
-            let known = before.remove(&ip).filter(|known| known.key == key);
-            let pod = named.remove(&three(&key));
-            let holder = known.unwrap_or(Holder {
-                key,
-                pod,
-                missing: None,
-            });
-            self.by_key.insert(three(&holder.key), ip.clone());
-            self.by_ip.insert(ip, holder);
+            let key = three(&key);
+            let known = before.get(&key).filter(|known| known.ip == ip).cloned();
+            let pod = named.remove(&key);
+            let missing = None;
+            self.by_key.insert(key, known.unwrap_or(Holder { ip, pod, missing }));
         }
     }
 
@@ -131,39 +125,34 @@ impl Holders {
 
     /// The guest answered this address to the key.
     pub(super) fn assigned(&mut self, key: &IpamKey, ip: &str, pod: Option<&str>) {
-        if let Some(before) = self.by_key.insert(three(key), ip.to_owned())
-            && before != ip
-        {
-            self.by_ip.remove(&before);
-        }
-        let known = self.by_ip.get(ip).filter(|known| known.key == *key);
+        let known = self.by_key.get(&three(key)).filter(|known| known.ip == ip);
         let pod = pod
             .or_else(|| known.and_then(|known| known.pod.as_deref()))
             .map(str::to_owned);
         if pod.is_some() {
             self.write_at.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
         }
+        self.freed_at.remove(ip);
         let holder = Holder {
-            key: key.clone(),
+            ip: ip.to_owned(),
             pod,
             missing: None,
         };
-        self.freed_at.remove(ip);
-        self.by_ip.insert(ip.to_owned(), holder);
+        self.by_key.insert(three(key), holder);
     }
 
-    /// The address has no holder any more.
-    pub(super) fn freed(&mut self, ip: &str) {
-        if let Some(holder) = self.by_ip.remove(ip) {
-            self.by_key.remove(&three(&holder.key));
-            self.freed_at.insert(ip.to_owned(), Instant::now());
+    /// The key has no address any more.
+    pub(super) fn freed(&mut self, key: &IpamKey) {
+        if let Some(holder) = self.by_key.remove(&three(key)) {
+            self.freed_at.insert(holder.ip, Instant::now());
         }
     }
 
     /// Counts the addresses of the interfaces that the guest has. `rest_ms`: how long an address rests.
     pub(super) fn stats(&self, has: &Inventory, rest_ms: u64, now: Instant) -> Stats {
-        let held = self.by_ip.keys().filter(|ip| has.interface_of(ip).is_none()).count();
-        let assigned = self.by_ip.len() - held;
+        let is_held = |holder: &&Holder| has.interface_of(&holder.ip).is_none();
+        let held = self.by_key.values().filter(is_held).count();
+        let assigned = self.by_key.len() - held;
         let rests = |(ip, at): &(&String, &Instant)| {
             now.duration_since(**at) < Duration::from_millis(rest_ms) && has.interface_of(ip).is_some()
         };
@@ -180,21 +169,21 @@ impl Holders {
 
     /// The pods' names, by address.
     pub(super) fn pods(&self) -> BTreeMap<String, String> {
-        let named = self.by_ip.iter();
+        let named = self.by_key.values();
         named
-            .filter_map(|(ip, holder)| Some((ip.clone(), holder.pod.clone()?)))
+            .filter_map(|holder| Some((holder.ip.clone(), holder.pod.clone()?)))
             .collect()
     }
 
     /// The pod of a container, if it is known.
     pub(super) fn pod(&self, key: &IpamKey) -> Option<&str> {
-        self.by_ip.get(self.by_key.get(&three(key))?)?.pod.as_deref()
+        self.by_key.get(&three(key))?.pod.as_deref()
     }
 
     /// Takes in the sandboxes that the container runtime lists, whatever their state.
     pub(super) fn compare(&mut self, sandboxes: &BTreeSet<String>, now: Instant) {
-        for holder in self.by_ip.values_mut() {
-            if sandboxes.contains(&holder.key.container_id) {
+        for ([_, container, _], holder) in &mut self.by_key {
+            if sandboxes.contains(container) {
                 holder.missing = None;
             } else {
                 holder.missing.get_or_insert(now);
@@ -204,21 +193,27 @@ impl Holders {
 
     /// Holders that the container runtime does not list, by address.
     pub(super) fn missing(&self, now: Instant) -> Vec<Forgotten> {
-        let missing = self.by_ip.iter().filter_map(|(ip, holder)| {
+        let missing = self.by_key.iter().filter_map(|([network, container, interface], holder)| {
             let missing = now.duration_since(holder.missing?).as_millis();
             Some(Forgotten {
-                ip: ip.clone(),
-                key: holder.key.clone(),
+                ip: holder.ip.clone(),
+                key: IpamKey {
+                    network_name: network.clone(),
+                    container_id: container.clone(),
+                    if_name: interface.clone(),
+                },
                 pod: holder.pod.clone(),
                 missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
             })
         });
-        missing.collect()
+        let mut missing: Vec<Forgotten> = missing.collect();
+        missing.sort_by(|a, b| a.ip.cmp(&b.ip));
+        missing
     }
 
     /// How many of these are missing for so long that they are gone.
     pub(super) fn forgotten_count(&self, now: Instant) -> usize {
-        let since = self.by_ip.values().filter_map(|holder| holder.missing);
+        let since = self.by_key.values().filter_map(|holder| holder.missing);
         since
             .filter(|since| now.duration_since(*since) >= FORGOTTEN_AFTER)
             .count()
@@ -229,12 +224,11 @@ impl Holders {
         if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;
         }
-        let named = self.by_ip.values().filter_map(|holder| {
-            let [network, container, interface] = three(&holder.key);
+        let named = self.by_key.iter().filter_map(|([network, container, interface], holder)| {
             Some(Named {
-                network,
-                container,
-                interface,
+                network: network.clone(),
+                container: container.clone(),
+                interface: interface.clone(),
                 pod: holder.pod.clone()?,
             })
         });
@@ -250,8 +244,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
-    use super::super::enis::Traits;
     use super::*;
+    use crate::ipam::guest::AddEni;
 
     fn key(container: &str) -> IpamKey {
         IpamKey {
@@ -263,12 +257,12 @@ mod tests {
 
     fn has(addresses: &[&str]) -> Inventory {
         let mut has = Inventory::default();
-        let traits = Traits {
+        has.add_eni(AddEni {
+            eni_id: "eni-1".to_owned(),
             device_number: 0,
             is_primary: true,
             is_trunk: false,
-        };
-        has.add_eni("eni-1", traits);
+        });
         for ip in addresses {
             has.add_address("eni-1", ip);
         }
@@ -292,11 +286,11 @@ mod tests {
         holders.assigned(&key("c2"), "10.0.0.3", None);
         holders.assigned(&key("c2"), "10.0.0.3", None);
         assert_eq!(counts(&holders), (2, 0, 0, 0));
-        holders.freed("10.0.0.2");
-        holders.freed("10.0.0.2");
+        holders.freed(&key("c1"));
+        holders.freed(&key("c1"));
         assert_eq!(counts(&holders), (1, 0, 1, 0));
         assert_eq!(at(&holders, Instant::now() + Duration::from_secs(30)), (1, 1, 0, 0));
-        holders.freed("10.0.0.3");
+        holders.freed(&key("c2"));
         holders.assigned(&key("c3"), "10.0.0.3", None);
         assert_eq!(counts(&holders), (1, 0, 1, 0));
     }

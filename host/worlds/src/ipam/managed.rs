@@ -9,6 +9,7 @@ use trueup_config::FailurePolicy;
 use trueup_instance::Instances;
 use trueup_work::host_context;
 use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::supervisor::Supervisor;
 
 use super::failing::Failing;
 
@@ -55,7 +56,7 @@ impl ManagedGuest {
         Self {
             active,
             handovers: of.handovers,
-            failing: Failing::new(of.quarantine, policy, of.fall_back),
+            failing: Failing(Supervisor::new(of.quarantine, policy, of.fall_back)),
             runtime: None,
         }
     }
@@ -65,10 +66,10 @@ impl From<Instances> for ManagedGuest {
     fn from(mut instances: Instances) -> Self {
         instances.settings = guest_settings(instances.settings);
         Self {
+            failing: Failing(Supervisor::alone(&instances)),
             active: Active::new(Arc::new(instances)),
             // Without a sender there is never a version to hand over.
             handovers: mpsc::channel(1).1,
-            failing: Failing::default(),
             runtime: None,
         }
     }

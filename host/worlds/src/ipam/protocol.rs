@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Number, Value};
 
 use super::shown::Shown;
 use crate::ipam::guest::{Assignment, Error, IpamKey, PodIpInfo};
@@ -47,37 +48,57 @@ pub mod code {
     pub const NOT_ABLE: u32 = 50;
 }
 
-/// One request.
-#[derive(Debug, Clone, PartialEq)]
+/// One request. Unknown members are ignored.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Request {
     /// The instance. `None` for the host's only one.
     pub(super) instance: Option<String>,
     /// The command.
+    #[serde(flatten)]
     pub(super) command: Command,
     /// `namespace/name` of the pod, if the plugin knows it. Only for display.
+    #[serde(default, deserialize_with = "pod_name")]
     pub(super) pod: Option<String>,
 }
 
 /// The command of a request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "command", rename_all = "UPPERCASE")]
 pub(super) enum Command {
-    Add(IpamKey),
-    Del(IpamKey),
-    Check(IpamKey),
+    Add(#[serde(with = "Spelled")] IpamKey),
+    Del(#[serde(with = "Spelled")] IpamKey),
+    Check(#[serde(with = "Spelled")] IpamKey),
     Gc(Gc),
     Status,
     /// The host's own command, for `trueup ipam show`.
     Show,
 }
 
+/// A key as requests spell it.
+#[derive(Deserialize)]
+#[serde(remote = "IpamKey", rename_all = "camelCase")]
+struct Spelled {
+    #[serde(rename = "network")]
+    network_name: String,
+    container_id: String,
+    if_name: String,
+}
+
 /// Frees what is no longer used.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Gc {
     network: String,
-    /// Container ids and interface names that stay.
+    /// Container ids and interface names that stay. Required: an empty list frees everything.
     valid: BTreeSet<(String, String)>,
     /// Whether to free also allocations that were learned from the container runtime.
+    #[serde(default, rename = "gcMigrated")]
     migrated: bool,
+}
+
+/// Ignores an invalid name: it decides nothing.
+fn pod_name<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let pod = Value::deserialize(from)?;
+    Ok(pod.as_str().filter(|pod| pod.len() <= POD_BYTES_MAX).map(str::to_owned))
 }
 
 /// The answer to a request.
@@ -137,14 +158,15 @@ impl Refusal {
 
     fn about(self, key: &IpamKey) -> Self {
         Self {
-            details: Some(format!("{}/{}/{}", key.network_name, key.container_id, key.if_name)),
+            details: Some(named(key)),
             ..self
         }
     }
+}
 
-    fn undecodable(msg: impl Into<String>) -> Self {
-        Self::new(code::DECODING, msg)
-    }
+/// `NETWORK/CONTAINER/IFNAME`.
+pub(super) fn named(key: &IpamKey) -> String {
+    format!("{}/{}/{}", key.network_name, key.container_id, key.if_name)
 }
 
 impl From<Assignment> for Done {
@@ -176,79 +198,23 @@ impl Command {
     }
 }
 
-/// Parses a request, without its line end. Ignores unknown members.
+/// Parses a request, without its line end.
 pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
-    let value: Value = serde_json::from_slice(line)
-        .map_err(|error| Refusal::undecodable(format!("the request is not JSON: {error}")))?;
-    let Value::Object(members) = value else {
-        return Err(Refusal::undecodable("the request is not a JSON object"));
-    };
-    match members.get("v") {
-        Some(Value::Number(v)) if v.as_u64() == Some(PROTOCOL) => {}
-        Some(Value::Number(v)) => {
-            let msg = format!("version {v} of the protocol is not known; this host speaks {PROTOCOL}");
-            return Err(Refusal::new(code::IO, msg));
-        }
-        Some(_) => return Err(Refusal::undecodable("`v` is not a number")),
-        None => return Err(Refusal::undecodable("`v` is missing")),
+    #[derive(Deserialize)]
+    struct Versioned {
+        v: Number,
     }
-    let instance = match members.get("instance") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(name)) => Some(name.clone()),
-        Some(_) => return Err(Refusal::undecodable("`instance` is neither text nor null")),
-    };
-    let command = match text(&members, "command")?.as_str() {
-        "ADD" => Command::Add(key(&members)?),
-        "DEL" => Command::Del(key(&members)?),
-        "CHECK" => Command::Check(key(&members)?),
-        "GC" => Command::Gc(gc(&members)?),
-        "STATUS" => Command::Status,
-        "SHOW" => Command::Show,
-        other => {
-            let msg = format!("the command {other:?} is none of ADD, DEL, CHECK, GC, STATUS and SHOW");
-            return Err(Refusal::undecodable(msg));
-        }
-    };
-    // Ignores an invalid name: it decides nothing.
-    let pod = members.get("pod").and_then(Value::as_str);
-    let pod = pod.filter(|pod| pod.len() <= POD_BYTES_MAX).map(str::to_owned);
-    Ok(Request { instance, command, pod })
-}
-
-fn text(members: &Map<String, Value>, name: &str) -> Result<String, Refusal> {
-    match members.get(name) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(Refusal::undecodable(format!("`{name}` is not text"))),
-        None => Err(Refusal::undecodable(format!("`{name}` is missing"))),
+    let Versioned { v } = read(line)?;
+    if v.as_u64() != Some(PROTOCOL) {
+        let msg = format!("version {v} of the protocol is not known; this host speaks {PROTOCOL}");
+        return Err(Refusal::new(code::IO, msg));
     }
+    read(line)
 }
 
-fn key(members: &Map<String, Value>) -> Result<IpamKey, Refusal> {
-    Ok(IpamKey {
-        network_name: text(members, "network")?,
-        container_id: text(members, "containerId")?,
-        if_name: text(members, "ifName")?,
-    })
-}
-
-fn gc(members: &Map<String, Value>) -> Result<Gc, Refusal> {
-    let network = text(members, "network")?;
-    // The list is required: an empty one would free everything.
-    let valid = members
-        .get("valid")
-        .ok_or_else(|| Refusal::undecodable("`valid` is missing"))?;
-    let valid: BTreeSet<(String, String)> = BTreeSet::deserialize(valid)
-        .map_err(|_| Refusal::undecodable("`valid` is not a list of [containerId, ifName]"))?;
-    let migrated = match members.get("gcMigrated") {
-        None => false,
-        Some(Value::Bool(migrated)) => *migrated,
-        Some(_) => return Err(Refusal::undecodable("`gcMigrated` is neither true nor false")),
-    };
-    Ok(Gc {
-        network,
-        valid,
-        migrated,
-    })
+fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, Refusal> {
+    let undecodable = |error| Refusal::new(code::DECODING, format!("the request is not understood: {error}"));
+    serde_json::from_slice(line).map_err(undecodable)
 }
 
 impl Gc {
@@ -408,45 +374,42 @@ mod tests {
     #[test]
     fn another_version_is_5_and_what_is_no_request_is_6() {
         for (line, code, msg) in [
-            ("", 6, "the request is not JSON"),
-            ("{", 6, "the request is not JSON"),
-            ("[1]", 6, "the request is not a JSON object"),
-            (r#"{"command":"STATUS"}"#, 6, "`v` is missing"),
-            (r#"{"v":"1","command":"STATUS"}"#, 6, "`v` is not a number"),
+            ("", 6, "EOF"),
+            ("{", 6, "EOF"),
+            ("[1]", 6, ""),
+            (r#"{"command":"STATUS"}"#, 6, "missing field `v`"),
+            (r#"{"v":"1","command":"STATUS"}"#, 6, "invalid type: string \"1\""),
             (
                 r#"{"v":2,"command":"WHATEVER"}"#,
                 5,
                 "version 2 of the protocol is not known; this host speaks 1",
             ),
             (r#"{"v":1.5}"#, 5, "version 1.5"),
-            (r#"{"v":1}"#, 6, "`command` is missing"),
-            (r#"{"v":1,"command":"add"}"#, 6, "the command \"add\" is none of"),
-            (r#"{"v":1,"command":"STATUS","instance":1}"#, 6, "`instance`"),
+            (r#"{"v":1}"#, 6, "missing field `command`"),
+            (r#"{"v":1,"command":"add"}"#, 6, "unknown variant `add`, expected one of `ADD`"),
+            (r#"{"v":1,"command":"STATUS","instance":1}"#, 6, "invalid type: integer `1`"),
             (
                 r#"{"v":1,"command":"ADD","containerId":"c","ifName":"e"}"#,
                 6,
-                "`network` is missing",
+                "missing field `network`",
             ),
             (
                 r#"{"v":1,"command":"ADD","network":"n","containerId":7,"ifName":"e"}"#,
                 6,
-                "`containerId` is not text",
+                "invalid type: integer `7`",
             ),
-            (r#"{"v":1,"command":"GC","network":"n"}"#, 6, "`valid` is missing"),
-            (
-                r#"{"v":1,"command":"GC","network":"n","valid":[["c"]]}"#,
-                6,
-                "`valid` is not a list",
-            ),
+            (r#"{"v":1,"command":"GC","network":"n"}"#, 6, "missing field `valid`"),
+            (r#"{"v":1,"command":"GC","network":"n","valid":[["c"]]}"#, 6, "invalid length 1"),
             (
                 r#"{"v":1,"command":"GC","network":"n","valid":[],"gcMigrated":null}"#,
                 6,
-                "`gcMigrated`",
+                "invalid type: null",
             ),
         ] {
             let refusal = parse(line.as_bytes()).unwrap_err();
             assert_eq!(refusal.code, code, "{line}");
-            assert!(refusal.msg.starts_with(msg), "{line}: {}", refusal.msg);
+            let said = refusal.msg.trim_start_matches("the request is not understood: ");
+            assert!(said.starts_with(msg), "{line}: {said}");
         }
     }
 

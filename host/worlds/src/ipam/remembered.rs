@@ -83,29 +83,27 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
-    use super::super::enis::Traits;
     use super::*;
+    use crate::ipam::guest::{AddAddress, AddEni};
 
     fn load(file: &Path) -> Result<Remembered, String> {
         Remembered::load(file.to_owned(), false, &BTreeSet::new())
     }
 
     fn eni(id: &str, device_number: i32) -> Addition {
-        Addition::Eni {
-            id: id.to_owned(),
-            traits: Traits {
-                device_number,
-                is_primary: false,
-                is_trunk: true,
-            },
-        }
+        Addition::Eni(AddEni {
+            eni_id: id.to_owned(),
+            device_number,
+            is_primary: false,
+            is_trunk: true,
+        })
     }
 
     fn address(id: &str, ip: &str) -> Addition {
-        Addition::Address {
-            id: id.to_owned(),
-            ip: ip.to_owned(),
-        }
+        Addition::Address(AddAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+        })
     }
 
     #[test]

@@ -1,17 +1,12 @@
 //! Small files of the host's own: each read whole, and replaced whole.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::regular;
 use trueup_base::replace::{Durable, replace_file};
-
-/// Four times the longest list of interfaces, so that what left it and is still used fits too. A longer file is not
-/// the host's.
-const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A JSON document in a file.
 #[derive(Debug)]
@@ -39,7 +34,7 @@ impl StateFile {
     /// # Errors
     /// If it can't be read, is too long, is not a regular file, or holds something else.
     pub(super) fn read<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
-        let text = read(&self.path, FILE_BYTES_MAX)?;
+        let text = read(&self.path, regular::LIST)?;
         Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
     }
 
@@ -61,26 +56,16 @@ impl StateFile {
 /// The bytes of a file. `None` if it does not exist.
 ///
 /// # Errors
-/// If it can't be read, is longer than `bytes_max`, or is not a regular file (the target of a link or a pipe is not the
-/// host's).
+/// If it can't be read, is longer than `bytes_max`, or is not a regular file.
 pub(super) fn read(file: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let opened = match regular::open_own(OpenOptions::new().read(true), file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    if opened.metadata()?.len() > bytes_max {
-        let what = format!("it is no file of at most {bytes_max} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    match regular::read(file, bytes_max) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
     }
-    let mut text = Vec::new();
-    opened.take(bytes_max).read_to_end(&mut text)?;
-    Ok(Some(text))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     #[test]
@@ -96,17 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_not_read() {
+    fn what_is_no_file_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let link = dir.path().join("link");
-        std::fs::write(dir.path().join("there"), "text").unwrap();
-        std::os::unix::fs::symlink("there", &link).unwrap();
-        let read = |file: &Path| StateFile::new(file.to_owned(), false).read::<String>();
-        assert!(read(&link).is_err());
-        assert!(read(dir.path()).is_err());
-        let long = dir.path().join("long");
-        File::create(&long).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
-        let error = read(&long).unwrap_err().to_string();
-        assert_eq!(error, "it is no file of at most 67108864 bytes");
+        assert!(StateFile::new(dir.path().to_owned(), false).read::<String>().is_err());
     }
 }

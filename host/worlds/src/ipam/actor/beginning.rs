@@ -11,7 +11,7 @@ use super::READING_RETRY;
 use super::{Actor, Begin, Task};
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::Error;
+use crate::ipam::guest::{Error, Nothing};
 use crate::ipam::protocol;
 
 /// After more than this many calls in a row in which the instance ended, the actor pauses before it begins the
@@ -159,7 +159,8 @@ impl Actor {
     /// Makes the guest read its store. Tries again later if that fails.
     pub(super) async fn read(&mut self) -> Result<(), Failure> {
         self.due.remove(&Task::Reading);
-        match self.datastore.read_backing_store().await? {
+        let read: Result<(), Error> = self.datastore.ask("datastore.read-backing-store", &Nothing {}).await?;
+        match read {
             Ok(()) => {
                 self.unread = None;
                 self.datastore.was_read();

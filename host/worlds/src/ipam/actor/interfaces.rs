@@ -10,7 +10,7 @@ use trueup_work::status::pods::Event;
 
 use super::{Actor, Task};
 use crate::ipam::enis::{Addition, Inventory, Removal};
-use crate::ipam::guest::Error;
+use crate::ipam::guest::{DelAddress, Error, RemoveEni, RemoveUnusedEni};
 use crate::ipam::protocol;
 
 /// How long after something left the guest the actor forgets it, together with everything else that left.
@@ -59,8 +59,8 @@ impl Actor {
     pub(super) async fn add(&mut self, should_have: &Inventory) -> Result<(), Failure> {
         let mut additions = self.has.additions_to(should_have);
         additions.retain(|addition| match addition {
-            Addition::Eni { .. } => true,
-            Addition::Address { id, ip } => !self.refused.contains(&(id.clone(), ip.clone())),
+            Addition::Eni(_) => true,
+            Addition::Address(address) => !self.refused.contains(address),
         });
         if let Err(error) = self.remembered.add(&additions) {
             tracing::error!(
@@ -70,39 +70,31 @@ impl Actor {
             return Ok(());
         }
         for addition in additions {
-            match addition {
-                Addition::Eni { id, traits } => match self.datastore.add_eni(&id, traits).await? {
-                    Ok(()) => {
-                        tracing::debug!(instance = self.settings.instance, eni = id, "interface added");
-                        self.has.add_eni(&id, traits);
-                    }
-                    Err(error) => tracing::warn!(
-                        instance = self.settings.instance,
-                        eni = id,
-                        "the guest does not take the interface: {}",
-                        protocol::name(&error)
-                    ),
-                },
-                Addition::Address { id, ip } => self.add_address(id, ip).await?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn add_address(&mut self, id: String, ip: String) -> Result<(), Failure> {
-        match self.datastore.add_address(&id, &ip).await? {
-            Ok(()) => {
-                self.has.add_address(&id, &ip);
-            }
-            Err(error) => {
-                tracing::warn!(
+            let added: Result<(), Error> = match &addition {
+                Addition::Eni(eni) => self.datastore.ask("datastore.add-eni", eni).await?,
+                Addition::Address(address) => {
+                    let call = "datastore.add-ipv4-address-to-store";
+                    self.datastore.ask(call, address).await?
+                }
+            };
+            match (added, addition) {
+                (Ok(()), addition) => self.has.put(&addition),
+                (Err(error), Addition::Eni(eni)) => tracing::warn!(
                     instance = self.settings.instance,
-                    eni = id,
-                    address = ip,
-                    "the guest does not take the address: {}",
+                    eni = eni.eni_id,
+                    "the guest does not take the interface: {}",
                     protocol::name(&error)
-                );
-                self.refused.insert((id, ip));
+                ),
+                (Err(error), Addition::Address(address)) => {
+                    tracing::warn!(
+                        instance = self.settings.instance,
+                        eni = address.eni_id,
+                        address = address.ipv4,
+                        "the guest does not take the address: {}",
+                        protocol::name(&error)
+                    );
+                    self.refused.insert(address);
+                }
             }
         }
         Ok(())
@@ -124,13 +116,12 @@ impl Actor {
                 self.remove_free(&id).await
             }
             Removal::Replaced(id) => {
-                let wanted = self.wanted.traits(&id);
                 if self.remove_eni(&id).await? {
                     return Ok(());
                 }
-                if let Some(wanted) = wanted
-                    && self.reported.insert(id.clone(), wanted) != Some(wanted)
-                {
+                let wanted = self.wanted.eni(&id);
+                if let Some(wanted) = wanted.filter(|wanted| self.reported.get(&id) != Some(*wanted)) {
+                    self.reported.insert(id.clone(), wanted.clone());
                     tracing::warn!(
                         instance = self.settings.instance,
                         eni = id,
@@ -199,7 +190,12 @@ impl Actor {
 
     /// `false` if pods use it.
     async fn remove_eni(&mut self, id: &str) -> Result<bool, Failure> {
-        match self.datastore.remove_eni(id).await? {
+        // Never by force.
+        let args = RemoveEni {
+            eni_id: id.to_owned(),
+            force: false,
+        };
+        match self.datastore.ask("datastore.remove-eni-from-data-store", &args).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
                 self.reported.remove(id);
@@ -220,7 +216,13 @@ impl Actor {
     }
 
     async fn remove_address(&mut self, id: &str, ip: &str) -> Result<(), Failure> {
-        match self.datastore.del_address(id, ip).await? {
+        // Never by force.
+        let args = DelAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+            force: false,
+        };
+        match self.datastore.ask("datastore.del-ipv4-address-from-store", &args).await? {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
                 self.has.remove_address(ip);
                 self.forget_soon();
@@ -244,7 +246,12 @@ impl Actor {
         let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
             return Ok(());
         };
-        while let Some(id) = self.datastore.remove_unused(targets).await? {
+        let args = RemoveUnusedEni {
+            warm_ip_target: targets.warm_ip_target,
+            minimum_ip_target: targets.minimum_ip_target,
+        };
+        let call = "datastore.remove-unused-eni-from-store";
+        while let Some(id) = self.datastore.ask::<Option<String>>(call, &args).await? {
             self.has.remove_eni(&id);
             self.forget_soon();
             if !self.wanted.has_eni(&id) {

@@ -9,7 +9,7 @@ use trueup_work::status::pods::Stats;
 
 use super::{Actor, Mail, Task};
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::{AddressInfo, EniInfos, IpamKey};
+use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, OfKey};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use crate::ipam::shown::Shown;
 
@@ -82,15 +82,18 @@ impl Actor {
     async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, Failure> {
         Ok(match command {
             Command::Add(key) => {
-                let assigned = self.datastore.assign(key.clone()).await;
-                let assigned = self.counted(command, assigned)?;
+                let args = OfKey { key: key.clone() };
+                let assigned = self.datastore.ask("datastore.assign-pod-ipv4-address", &args).await;
+                let assigned: Result<Assignment, Error> = self.counted(command, assigned)?;
                 assigned.map(Done::from).map_err(protocol::refusal)
             }
             Command::Del(key) => self.free(key.clone(), freed).await?.map(|()| Done::Nothing {}),
             Command::Check(key) => {
-                let found = self.datastore.find(key.clone()).await;
+                let args = OfKey { key: key.clone() };
+                let found = self.datastore.ask("datastore.find-address-for-sandbox", &args).await;
+                let found: Option<Assignment> = self.counted(command, found)?;
                 let unknown = || Refusal::new(protocol::code::CONTAINER_UNKNOWN, "the container has no address");
-                self.counted(command, found)?.map(Done::from).ok_or_else(unknown)
+                found.map(Done::from).ok_or_else(unknown)
             }
             Command::Gc(gc) => self.collect(gc, freed).await?,
             Command::Status => match &self.unread {
@@ -119,13 +122,13 @@ impl Actor {
         if let Some(pod) = self.holders.pod(&key) {
             self.datastore.about(Some(pod.to_owned()));
         }
-        let unassigned = self.datastore.unassign(key).await;
+        let args = OfKey { key };
+        let unassigned = self.datastore.ask("datastore.unassign-pod-ipv4-address", &args).await;
         self.datastore.about(None);
         let unassigned = protocol::unassigned(self.counted(&command, unassigned)?);
         Ok(unassigned.map(|assignment| {
-            let ip = assignment.map(|assignment| assignment.ip);
-            ip.iter().for_each(|ip| self.holders.freed(ip));
-            freed.extend(ip);
+            self.holders.freed(&args.key);
+            freed.extend(assignment.map(|assignment| assignment.ip));
         }))
     }
 
