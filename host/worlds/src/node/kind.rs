@@ -5,14 +5,12 @@ use std::sync::Arc;
 use serde_json::value::to_raw_value;
 use trueup_config::{self as config, Config, ThisNode, World};
 use trueup_instance::Worlds;
-use trueup_work::event::Event;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 use trueup_work::status::HostStatus;
 
-use super::messages;
 use super::setup::NodeSetup;
 use super::{Mode, OnNode};
 use crate::node::guests::{nodesync, renderer, service};
@@ -109,7 +107,6 @@ impl Ready for Node<'_> {
         let on_node = OnNode::new(self.config, self.node, setup, connect, self.host_status, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.report);
-        let tell = |event| tell(Event::Own(messages::own(&event)));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;

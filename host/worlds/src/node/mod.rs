@@ -15,7 +15,6 @@ mod ending;
 pub mod guests;
 mod instance;
 pub(crate) mod kind;
-mod messages;
 mod nodesync;
 mod plan;
 mod renderer_states;
@@ -24,22 +23,22 @@ mod serving;
 mod setup;
 mod wiring;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use trueup_base::text::counted;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, ThisNode};
 use trueup_controller::Settings as ControllerSettings;
+use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
 use trueup_work::keyed::queue_settings;
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
-use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::status::{Finished, HostStatus, Outcome};
 use trueup_work::supervisor::Supervisor;
 
@@ -76,97 +75,16 @@ fn finished(guest: &Active, error: Option<String>, failures: u32, again_in_ms: O
     }
 }
 
-/// What happens on this node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// The node has its number.
-    Numbered {
-        /// The node.
-        node: String,
-        /// The number, from 1.
-        id: u32,
-    },
-    /// The node has its number, and the known nodes are correct, after an error.
-    NumberedAgain {
-        /// The node.
-        node: String,
-        /// The number, from 1.
-        id: u32,
-    },
-    /// The node has no number, or the known nodes are not correct.
-    NotNumbered {
-        /// The node.
-        node: String,
-        /// One line.
-        error: String,
-        /// When the host tries again. `None` if this process does not.
-        again_in_ms: Option<u64>,
-    },
-    /// The renderers got a full resync of all Services.
-    Rendered {
-        /// The node.
-        node: String,
-        /// The number of Services.
-        services: usize,
-        /// Renderers that have all of them, in the order of the configuration.
-        renderers: Vec<String>,
-    },
-    /// A change of one object was rendered.
-    Applied {
-        /// The node.
-        node: String,
-        /// Its kind, namespace and name: `Service shop/web`, `endpoints shop/web`, `Pod shop/web-0`.
-        object: String,
-        /// Renderers that are in step now, in the order of the configuration.
-        renderers: Vec<String>,
-    },
-    /// The service processor failed, or no renderer took the change.
-    NotRendered {
-        /// The node.
-        node: String,
-        /// One line.
-        error: String,
-        /// When the host tries again. `None` if it has given up.
-        again_in_ms: Option<u64>,
-    },
-    /// A renderer that was out of step has everything again.
-    InStep {
-        /// `NAME/NODE`.
-        renderer: String,
-    },
-    /// A renderer does not have what it should, and gets a full resync.
-    OutOfStep {
-        /// `NAME/NODE`.
-        renderer: String,
-        /// One line. `None` if it is new.
-        error: Option<String>,
-        /// When it gets the resync, at the latest. `None` if at once.
-        again_in_ms: Option<u64>,
-    },
-    /// An input with which a guest failed too often is set aside.
-    SetAside {
-        /// `NAME/NODE`.
-        what: String,
-        /// One line.
-        error: String,
-        /// How often in a row it failed.
-        failures: u32,
-        /// The folder of the recording, which shows what happened.
-        journal: PathBuf,
-    },
-    /// Part of the source can't be read, or is not used.
-    Problem(String),
+/// An event that only this kind of work has: its name and content for programs, and the line about it.
+fn own(name: &str, content: Value, said: Message) -> Event {
+    Event::Own(WorldEvent::new("node", &json!({ name: content }), Some(said)))
 }
 
-impl From<SetAside> for Event {
-    fn from(entry: SetAside) -> Self {
-        Self::SetAside {
-            what: entry.instance,
-            error: entry.error,
-            failures: entry.failures,
-            journal: entry.journal,
-        }
+/// The names of renderers, for people.
+fn names(renderers: &[String]) -> String {
+    match renderers {
+        [] => "no renderer".to_owned(),
+        renderers => renderers.join(", "),
     }
 }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::Backends;
@@ -27,6 +28,7 @@ use trueup_config::Address;
 use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_instance::Instances;
 use trueup_journal::By;
+use trueup_work::event::{Event, Message};
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::{Facts, HostStatus};
@@ -35,7 +37,7 @@ use trueup_work::supervisor::Supervisor;
 use self::following::Following;
 use super::ending::Ending;
 use super::instance::NodeInstance;
-use super::{Event, SYNC, Watched, finished, guest_of};
+use super::{SYNC, Watched, finished, guest_of, own};
 use crate::node::guests::nodesync::{
     Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
 };
@@ -462,8 +464,8 @@ impl Numbering {
 
     fn report_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
         self.show(Err((error.clone(), failures)), again_in_ms);
-        _ = self.parts.events.send(Event::NotNumbered {
-            node: self.parts.node.clone(),
+        _ = self.parts.events.send(Event::Failed {
+            key: self.key.clone(),
             error: error.clone(),
             again_in_ms,
         });
@@ -479,11 +481,13 @@ impl Numbering {
         self.done(Outcome::Success);
         self.parts.host_status.node(|node| node.number = Some(id));
         self.show_numbered();
-        let node = self.parts.node.clone();
+        let content = json!({ "node": self.parts.node, "id": id });
         if self.reported.replace(id) != Some(id) {
-            _ = self.parts.events.send(Event::Numbered { node, id });
+            let said = Message::outcome(&self.parts.node, "numbered", &id.to_string());
+            _ = self.parts.events.send(own("numbered", content, said));
         } else if let NumberState::Failed { .. } = *self.state.borrow() {
-            _ = self.parts.events.send(Event::NumberedAgain { node, id });
+            let said = Message::outcome(&self.key, "true", &format!("it has number {id}"));
+            _ = self.parts.events.send(own("numbered_again", content, said));
         }
         let numbered = NumberState::Numbered(id);
         self.state

@@ -1,13 +1,16 @@
 //! The calls of the processor, their results, and its input that is set aside because it fails with it.
 
+use serde_json::json;
+use trueup_base::text::counted;
 use trueup_controller::Outcome;
+use trueup_work::event::{Event, Message};
 use trueup_work::lifecycle::failure::{Blame, Failure};
 use trueup_work::lifecycle::quarantine::SetAside;
 
 use super::{Serving, Work};
 use crate::node::guests::nodesync::Node;
 use crate::node::guests::service::{self, ObjectId, Resync, State, Update};
-use crate::node::{Event, guest_of};
+use crate::node::{guest_of, names, own};
 
 impl Serving {
     pub(super) async fn take_event(&mut self, event: service::Event) {
@@ -45,11 +48,10 @@ impl Serving {
         }
         self.take_answer(answer).await;
         if let Some(object) = object.filter(|_| is_applied) {
-            _ = self.parts.events.send(Event::Applied {
-                node: self.parts.node.clone(),
-                object,
-                renderers: self.in_step().await,
-            });
+            let (node, renderers) = (&self.parts.node, self.in_step().await);
+            let said = Message::outcome(node, "true", &format!("{object} applied by {}", names(&renderers)));
+            let content = json!({ "node": node, "object": object, "renderers": renderers });
+            _ = self.parts.events.send(own("applied", content, said));
         }
     }
 
@@ -84,17 +86,17 @@ impl Serving {
         if outcome == Outcome::Success {
             // It rests until there is a change.
             self.controller.forget(&Work::Service);
+            let (node, renderers) = (&self.parts.node, self.in_step().await);
             let services = self.parts.rendering.services().await;
-            let renderers = self.in_step().await;
-            _ = self.parts.events.send(Event::Rendered {
-                node: self.parts.node.clone(),
-                services,
-                renderers,
-            });
+            let what = counted(services, "service", "services");
+            let said = Message::outcome(node, "true", &format!("{what} rendered by {}", names(&renderers)));
+            let content = json!({ "node": node, "services": services, "renderers": renderers });
+            _ = self.parts.events.send(own("rendered", content, said));
             return;
         }
-        _ = self.parts.events.send(Event::NotRendered {
-            node: self.parts.node.clone(),
+        let processor = self.parts.processor.as_ref();
+        _ = self.parts.events.send(Event::Failed {
+            key: processor.map(|processor| processor.instance.name()).unwrap_or_default(),
             error: self.error.clone().unwrap_or_default(),
             again_in_ms: self.again_in_ms(Work::Service),
         });
@@ -144,7 +146,7 @@ impl Serving {
             .set_aside(guest_of(instance), instance, error, *failures);
         self.error = Some(error.clone());
         if self.set_aside.as_ref() != Some(&entry) {
-            _ = self.parts.events.send(entry.clone().into());
+            _ = self.parts.events.send((&entry).into());
         }
         self.set_aside = Some(entry);
     }

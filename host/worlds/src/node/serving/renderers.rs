@@ -1,12 +1,14 @@
 //! Keeps renderers in step: resyncs those that are out of step beside the loop, and shows the state of each.
 
+use serde_json::json;
 use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
+use trueup_work::event::{Message, seconds};
 use trueup_work::lifecycle::active::{Active, Handover};
 
 use super::{LoopEnd, Serving, Work};
 use crate::node::rendering::RendererStatus;
-use crate::node::{Event, guest_of};
+use crate::node::{guest_of, own};
 
 impl Serving {
     /// Starts a full resync of a renderer, beside the loop.
@@ -95,7 +97,7 @@ impl Serving {
     pub(super) async fn follow_renderers(&mut self) {
         for (renderer, entry) in self.parts.rendering.set_aside().await {
             self.controller.forget(&Work::Renderer(renderer));
-            _ = self.parts.events.send(entry.into());
+            _ = self.parts.events.send((&entry).into());
         }
         let statuses = self.parts.rendering.statuses().await;
         for (renderer, at) in statuses.into_iter().enumerate() {
@@ -111,8 +113,9 @@ impl Serving {
                 }
                 (true, false) if !at.is_set_aside => {
                     self.controller.forget(&Work::Renderer(renderer));
-                    let renderer = at.name.clone();
-                    _ = self.parts.events.send(Event::InStep { renderer });
+                    let said = Message::outcome(&at.name, "true", "it has everything");
+                    let content = json!({ "renderer": at.name });
+                    _ = self.parts.events.send(own("in_step", content, said));
                 }
                 _ => {}
             }
@@ -135,11 +138,17 @@ impl Serving {
     }
 
     fn report_out_of_step(&self, renderer: usize, at: &RendererStatus) {
-        _ = self.parts.events.send(Event::OutOfStep {
-            renderer: at.name.clone(),
-            error: at.error.clone(),
-            again_in_ms: self.again_in_ms(Work::Renderer(renderer)),
-        });
+        let again_in_ms = self.again_in_ms(Work::Renderer(renderer));
+        let said = match &at.error {
+            Some(error) => {
+                let when = again_in_ms.map_or_else(|| "at once".to_owned(), |ms| format!("in {}", seconds(ms)));
+                Message::Warning(format!("{}: {error}; it gets everything again {when}", at.name))
+            }
+            // It is new.
+            None => Message::outcome(&at.name, "waits", "it gets everything again"),
+        };
+        let content = json!({ "renderer": at.name, "error": at.error, "again_in_ms": again_in_ms });
+        _ = self.parts.events.send(own("out_of_step", content, said));
     }
 
     fn show_renderer(&self, renderer: usize, at: &RendererStatus, guest: &Active) {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use trueup_controller::Outcome;
 use trueup_sources::Batch;
+use trueup_work::event::Event;
 use trueup_work::input::nothing_there;
 use trueup_work::status::SourceRead;
 
 use super::{Serving, Work};
-use crate::node::Event;
 use crate::node::approval::Approval;
 use crate::node::ending::IsAsked;
 use crate::node::guests::service::adapter::Changes;

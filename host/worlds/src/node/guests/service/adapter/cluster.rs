@@ -99,7 +99,11 @@ impl Cluster {
 
     /// All Services, by id: for a resync.
     pub fn services(&self) -> Vec<Service> {
-        self.index.services().cloned().collect()
+        let services = self.index.facts().filter_map(|(_, fact)| match fact {
+            Fact::Service(service) => Some(service.clone()),
+            _ => None,
+        });
+        services.collect()
     }
 
     /// The endpoints of all Services that have slices, by id: for a resync.
@@ -110,13 +114,20 @@ impl Cluster {
 
     /// The pods of this node, by id: for a resync.
     pub fn local_pods(&self) -> Vec<LocalPod> {
-        let pods = self.index.pods();
-        pods.map(|(id, pod)| local_pod(id, pod, &self.interfaces)).collect()
+        let pods = self.index.facts().filter_map(|(reference, fact)| match fact {
+            Fact::Pod(pod) => Some(local_pod(&reference.into(), pod, &self.interfaces)),
+            _ => None,
+        });
+        pods.collect()
     }
 
     /// All Nodes, by name: for a resync.
     pub fn kube_nodes(&self) -> Vec<Node> {
-        self.index.nodes().cloned().collect()
+        let nodes = self.index.facts().filter_map(|(_, fact)| match fact {
+            Fact::Node(node) => Some(node.clone()),
+            _ => None,
+        });
+        nodes.collect()
     }
 
     /// The current notes, reported or not.
@@ -137,7 +148,10 @@ impl Cluster {
         let gone = services.filter(|reference| !unreadable.contains(reference));
         let mut gone: BTreeSet<String> = gone.map(|reference| Id::from(reference).to_string()).collect();
         if !self.was_complete && !self.showing.is_cluster() {
-            let is_known = |key: &str| key.parse::<Id>().is_ok_and(|id| self.index.has_service(&id));
+            let is_known = |key: &str| {
+                let id = key.parse::<Id>();
+                id.is_ok_and(|id| self.index.fact(&id.of_kind(Kind::Service)).is_some())
+            };
             gone.extend(quotas.holdings.without(is_known));
         }
         quotas.holdings.let_go(&gone)

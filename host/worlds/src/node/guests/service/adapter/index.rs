@@ -20,16 +20,13 @@ use crate::slices::{Slices, service_of};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
-    services: BTreeMap<Id, Service>,
+    /// Every object except slices that are part of the input. `None`: it exists, but is not part of the input.
+    objects: BTreeMap<ObjectRef, Option<Fact>>,
     slices: Slices<Slice>,
-    pods: BTreeMap<Id, Pod>,
-    nodes: BTreeMap<String, Node>,
-    /// Objects that exist but are not part of the input.
-    unused: BTreeSet<ObjectRef>,
 }
 
 /// The relevant part of an object.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fact {
     Service(Service),
     /// A slice of the Service with that name.
@@ -115,22 +112,17 @@ impl Reading {
 impl Index {
     /// The number of objects.
     pub(super) fn len(&self) -> usize {
-        self.services.len() + self.slices.len() + self.pods.len() + self.nodes.len() + self.unused.len()
+        self.objects.len() + self.slices.len()
     }
 
     pub(super) fn has(&self, reference: &ObjectRef) -> bool {
-        let id = || Id::from(reference);
-        let is_used = match reference.kind {
-            Kind::Service => self.services.contains_key(&id()),
-            Kind::EndpointSlice => self.slices.service_of(&id()).is_some(),
-            Kind::Pod => self.pods.contains_key(&id()),
-            Kind::Node => self.nodes.contains_key(&reference.name),
-        };
-        is_used || self.unused.contains(reference)
+        let is_slice = || reference.kind == Kind::EndpointSlice;
+        self.objects.contains_key(reference) || (is_slice() && self.slices.service_of(&Id::from(reference)).is_some())
     }
 
-    pub(super) fn has_service(&self, id: &Id) -> bool {
-        self.services.contains_key(id)
+    /// The relevant part of an object that is no slice. `None` if it is not part of the input.
+    pub(super) fn fact(&self, reference: &ObjectRef) -> Option<&Fact> {
+        self.objects.get(reference)?.as_ref()
     }
 
     /// The parts that an object affects, now and with the new `fact`.
@@ -154,71 +146,53 @@ impl Index {
     /// An object is new or changed.
     pub(super) fn put(&mut self, reference: &ObjectRef, fact: Option<Fact>) {
         self.remove(reference);
-        let id = Id::from(reference);
         match fact {
-            Some(Fact::Service(service)) => _ = self.services.insert(id, service),
-            Some(Fact::Pod(pod)) => _ = self.pods.insert(id, pod),
-            Some(Fact::Node(node)) => _ = self.nodes.insert(reference.name.clone(), node),
-            Some(Fact::Slice(service, slice)) => self.slices.insert(id, service, slice),
-            None => _ = self.unused.insert(reference.clone()),
+            Some(Fact::Slice(service, slice)) => self.slices.insert(Id::from(reference), service, slice),
+            fact => _ = self.objects.insert(reference.clone(), fact),
         }
     }
 
     /// An object is gone.
     pub(super) fn remove(&mut self, reference: &ObjectRef) {
-        self.unused.remove(reference);
-        let id = Id::from(reference);
-        match reference.kind {
-            Kind::Service => _ = self.services.remove(&id),
-            Kind::Pod => _ = self.pods.remove(&id),
-            Kind::Node => _ = self.nodes.remove(&reference.name),
-            Kind::EndpointSlice => _ = self.slices.remove(&id),
+        self.objects.remove(reference);
+        if reference.kind == Kind::EndpointSlice {
+            self.slices.remove(&Id::from(reference));
         }
     }
 
     /// What the guests receive about a part.
     pub(super) fn input(&self, part: &Part, interfaces: &Interfaces) -> Input {
         let event = match part {
-            Part::Service(id) => match self.services.get(id) {
-                Some(service) => Event::ServicePut(service.clone()),
-                None => Event::ServiceDeleted(object_id(id)),
+            Part::Service(id) => match self.fact(&id.of_kind(Kind::Service)) {
+                Some(Fact::Service(service)) => Event::ServicePut(service.clone()),
+                _ => Event::ServiceDeleted(object_id(id)),
             },
             Part::Endpoints(id) => match self.slices.of(id) {
                 Some(slices) => Event::EndpointsPut(united(id, slices.values())),
                 None => Event::EndpointsDeleted(object_id(id)),
             },
-            Part::Pod(id) => match self.pods.get(id) {
-                Some(pod) => Event::PodAdded(local_pod(id, pod, interfaces)),
-                None => Event::PodDeleted(object_id(id)),
+            Part::Pod(id) => match self.fact(&id.of_kind(Kind::Pod)) {
+                Some(Fact::Pod(pod)) => Event::PodAdded(local_pod(id, pod, interfaces)),
+                _ => Event::PodDeleted(object_id(id)),
             },
             Part::Node(name) => {
-                return Input::Nodesync(match self.nodes.get(name) {
-                    Some(node) => Change::KubeNodePut(node.clone()),
-                    None => Change::KubeNodeDeleted(name.clone()),
+                return Input::Nodesync(match self.fact(&ObjectRef::new(Kind::Node, "", name)) {
+                    Some(Fact::Node(node)) => Change::KubeNodePut(node.clone()),
+                    _ => Change::KubeNodeDeleted(name.clone()),
                 });
             }
         };
         Input::Service(event)
     }
 
-    /// All Services, by id.
-    pub(super) fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.values()
+    /// What is part of the input, except slices, by kind and id.
+    pub(super) fn facts(&self) -> impl Iterator<Item = (&ObjectRef, &Fact)> {
+        self.objects.iter().filter_map(|(reference, fact)| Some((reference, fact.as_ref()?)))
     }
 
     /// The slices of all Services that have any, by id. The Service itself may not exist.
     pub(super) fn slices(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, Slice>)> {
         self.slices.all()
-    }
-
-    /// All Nodes, by name.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.values()
-    }
-
-    /// All pods of this node, by id.
-    pub(super) fn pods(&self) -> impl Iterator<Item = (&Id, &Pod)> {
-        self.pods.iter()
     }
 }
 
