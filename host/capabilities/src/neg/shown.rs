@@ -37,6 +37,16 @@ pub fn endpoints(of: &[Endpoint]) -> String {
     text.join(", ")
 }
 
+/// Whether the two are the same endpoint, once with one address family and once with both. A migration turns one into
+/// the other.
+pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
+    let is_dual = |endpoint: &Endpoint| !endpoint.ip.is_empty() && !endpoint.ipv6.is_empty();
+    let (dual, single) = if is_dual(one) { (one, other) } else { (other, one) };
+    let shares_one =
+        (single.ip == dual.ip && single.ipv6.is_empty()) || (single.ipv6 == dual.ipv6 && single.ip.is_empty());
+    is_dual(dual) && shares_one && dual.port == single.port && dual.node == single.node
+}
+
 /// An error of the API about this NEG, if it is known, in an operator's words. Cut to size, since a guest may fill a
 /// whole answer.
 pub fn in_words(error: &Error, of: Option<&NegRef>) -> String {
@@ -77,5 +87,24 @@ mod tests {
         let many = vec![of("10.0.0.1", "", "", ""); ENDPOINTS_NAMED_MAX + 2];
         assert!(endpoints(&many).ends_with("10.0.0.1, and 2 more"));
         assert_eq!(endpoints(&[]), "");
+    }
+
+    #[test]
+    fn twins_are_one_endpoint_with_one_family_and_with_both() {
+        let dual = of("10.0.0.1", "fd00::1", "80", "vm");
+        let [v4, v6] = [of("10.0.0.1", "", "80", "vm"), of("", "fd00::1", "80", "vm")];
+        for twin in [&v4, &v6] {
+            assert!(are_twins(&dual, twin) && are_twins(twin, &dual));
+        }
+        for other in [
+            &dual,
+            &of("10.0.0.1", "", "81", "vm"),
+            &of("10.0.0.1", "", "80", "vm-2"),
+            &of("10.0.0.2", "", "80", "vm"),
+            &of("", "", "80", "vm"),
+        ] {
+            assert!(!are_twins(&dual, other), "{other:?}");
+        }
+        assert!(!are_twins(&v4, &v6));
     }
 }
