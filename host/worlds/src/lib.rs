@@ -6,6 +6,7 @@ pub mod ipam;
 pub mod lbaas;
 pub mod neg;
 pub mod node;
+mod notes;
 mod slices;
 mod source_ranges;
 pub mod toy;

@@ -261,8 +261,6 @@ impl Reconciler for Services<'_> {
     ) -> Result<Option<Event>, String> {
         let in_service = out.into_iter().map(|AddressPorts { address, ports }| (address, ports));
         let in_service: Vec<_> = in_service.collect();
-        let publisher = &self.shared.publisher;
-        publisher.report(publish::success(key, gone, effects, &in_service));
         if let Some(begun) = self.begun.remove(key).filter(|_| !gone) {
             self.reached.insert(key.clone(), begun);
         }
@@ -273,6 +271,8 @@ impl Reconciler for Services<'_> {
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),
             _ => format!("{created} created, {destroyed} destroyed; {}", serving(&in_service)),
         };
+        let publisher = &self.shared.publisher;
+        publisher.report(publish::success(key, gone, effects, &did));
         let key = key.to_string();
         let json = json!({
             "key": key,

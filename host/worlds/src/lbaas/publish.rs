@@ -107,28 +107,19 @@ impl Publisher {
 /// What the host does for a Service, in the words of Kubernetes' own controllers.
 const ENSURE: &str = "EnsureLoadBalancer";
 
-/// The event of a Service that is in its desired state, or gone. `None` if nothing was done.
-pub(crate) fn success(
-    key: &Key,
-    gone: bool,
-    Effects { created, destroyed }: Effects,
-    in_service: &[(String, Vec<u16>)],
-) -> Option<ObjectEvent> {
-    let (reason, action, note) = match created + destroyed {
+/// The event of a Service that is in its desired state, or gone. `did`: what was done. `None` if that is nothing.
+pub(crate) fn success(key: &Key, gone: bool, effects: Effects, did: &str) -> Option<ObjectEvent> {
+    let (reason, action, note) = match effects {
         _ if gone => (
             "DeletedLoadBalancer",
             "DeleteLoadBalancer",
-            format!("{destroyed} destroyed; nothing is left of it"),
+            format!("{did}; nothing is left of it"),
         ),
-        0 => return None,
-        _ => (
-            "EnsuredLoadBalancer",
-            ENSURE,
-            format!(
-                "{created} created, {destroyed} destroyed; in service: {}",
-                shown(in_service)
-            ),
-        ),
+        Effects {
+            created: 0,
+            destroyed: 0,
+        } => return None,
+        _ => ("EnsuredLoadBalancer", ENSURE, did.to_owned()),
     };
     Some(ObjectEvent {
         key: key.clone(),
@@ -158,23 +149,6 @@ pub(crate) fn problem(key: &Key, problem: KeyProblem<'_>) -> ObjectEvent {
     }
 }
 
-/// `203.0.113.10:80,443 and [2001:db8::20]:443`, or `nothing`.
-fn shown(in_service: &[(String, Vec<u16>)]) -> String {
-    let entry = |(address, ports): &(String, Vec<u16>)| {
-        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-        let address = if address.contains(':') {
-            format!("[{address}]")
-        } else {
-            address.clone()
-        };
-        format!("{address}:{}", ports.join(","))
-    };
-    if in_service.is_empty() {
-        return "nothing".to_owned();
-    }
-    in_service.iter().map(entry).collect::<Vec<_>>().join(" and ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,22 +162,12 @@ mod tests {
 
     #[test]
     fn events_are_in_the_words_of_kubernetes() {
-        let in_service = [
-            ("203.0.113.10".to_owned(), vec![80, 443]),
-            ("2001:db8::20".to_owned(), vec![443]),
-        ];
         let effects = |created| Effects { created, destroyed: 0 };
-        assert_eq!(
-            success(&key(), false, effects(0), &in_service),
-            None,
-            "nothing was done"
-        );
-        let ensured = success(&key(), false, effects(3), &in_service).unwrap();
+        let event = |created| success(&key(), false, effects(created), "3 created");
+        assert_eq!(event(0), None, "nothing was done");
+        let ensured = event(3).unwrap();
         assert_eq!((ensured.warning, ensured.reason), (false, "EnsuredLoadBalancer"));
-        assert_eq!(
-            ensured.note,
-            "3 created, 0 destroyed; in service: 203.0.113.10:80,443 and [2001:db8::20]:443"
-        );
+        assert_eq!(ensured.note, "3 created");
         for of in [KeyProblem::Failed, KeyProblem::SetAside, KeyProblem::Refused] {
             let event = problem(&key(), of("why"));
             assert!(event.warning && event.note.ends_with("why"), "{event:?}");

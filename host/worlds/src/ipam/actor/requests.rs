@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::lifecycle::failure::Failure;
-use trueup_work::status::pods::Stats;
 
 use super::{Actor, Mail, Task};
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, OfKey};
+use crate::ipam::guest::{Assignment, EniInfos, Error, IpamKey, OfKey, PodIpInfo};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use crate::ipam::shown::Shown;
 
@@ -169,33 +167,17 @@ impl Actor {
             (none, Vec::new())
         };
         let has = Inventory::of_guest(&infos);
-        let allocated_count = allocated.len();
-        let held: Vec<_> = allocated
-            .into_iter()
-            .filter(|pod| has.interface_of(&pod.ip).is_none())
-            .collect();
-        let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
-        let rests = |address: &&AddressInfo| {
-            let rested_ms = address.unassigned_at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
-            address.key.is_none() && rest_ms > 0 && rested_ms.is_some_and(|rested_ms| rested_ms <= rest_ms)
-        };
-        let resting = infos.enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
+        let is_held = |pod: &PodIpInfo| has.interface_of(&pod.ip).is_none();
+        let rest_ms = self.datastore.cooling_period_ms();
         Ok(Shown {
             instance: self.name(),
             guest: self.datastore.guest(),
             read: self.unread.is_none(),
             error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
-            stats: Stats {
-                enis: has.eni_count(),
-                addresses: has.address_count(),
-                assigned: allocated_count - held.len(),
-                held: held.len(),
-                free: (has.address_count() + held.len()).saturating_sub(allocated_count + resting),
-                resting,
-            },
-            cooling_period_ms: self.datastore.cooling_period_ms(),
+            stats: self.holders.stats(&has, rest_ms, Instant::now()),
+            cooling_period_ms: rest_ms,
             enis: infos.enis,
-            held,
+            held: allocated.into_iter().filter(is_held).collect(),
             released: self.released.ids().iter().cloned().collect(),
             pods: self.holders.pods(),
             missing: self.runtime.is_some().then(|| self.holders.missing(Instant::now())),

@@ -1,9 +1,6 @@
-//! New notes for the operator about Services, Nodes and slices.
-//!
-//! A note is reported when it begins to apply. When it no longer applies it is forgotten, so that it is reported again
-//! if it returns.
+//! What an operator should know of Services, Nodes and slices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use trueup_config::NegAdapter as Settings;
 use trueup_work::objects::Id as ServiceName;
@@ -16,49 +13,22 @@ use super::node::ZONE_LABEL;
 
 /// The subject of a note.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
+pub(super) enum Subject {
     Node(String),
     Service(ServiceName),
 }
 
-/// The current notes by subject.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Notes(BTreeMap<Subject, BTreeSet<String>>);
-
-impl Notes {
-    /// Updates the notes of the touched objects. Returns the notes that are new.
-    pub(super) fn look(&mut self, touched: Touched, index: &Index, settings: &Settings) -> Vec<String> {
-        let nodes = touched.nodes.into_iter().map(|node| {
-            let note = of_node(&node, index, settings);
-            (Subject::Node(node), note.into_iter().collect())
-        });
-        let services = touched.services.into_iter().map(|service| {
-            let notes = of_service(&service, index);
-            (Subject::Service(service), notes)
-        });
-        let mut new = Vec::new();
-        for (subject, now) in nodes.chain(services) {
-            let now: BTreeSet<String> = now;
-            let was = self.0.get(&subject);
-            new.extend(
-                now.iter()
-                    .filter(|note| !was.is_some_and(|was| was.contains(*note)))
-                    .cloned(),
-            );
-            if now.is_empty() {
-                self.0.remove(&subject);
-            } else {
-                self.0.insert(subject, now);
-            }
-        }
-        new
-    }
-
-    /// The current notes.
-    #[cfg(test)]
-    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
-        self.0.values().flatten().map(String::as_str)
-    }
+/// The notes of the touched objects.
+pub(super) fn of(touched: Touched, index: &Index, settings: &Settings) -> impl Iterator<Item = (Subject, BTreeSet<String>)> {
+    let nodes = touched.nodes.into_iter().map(|node| {
+        let note = of_node(&node, index, settings);
+        (Subject::Node(node), note.into_iter().collect())
+    });
+    let services = touched.services.into_iter().map(|service| {
+        let notes = of_service(&service, index);
+        (Subject::Service(service), notes)
+    });
+    nodes.chain(services)
 }
 
 /// The note of a Node with endpoints that should be in a NEG.

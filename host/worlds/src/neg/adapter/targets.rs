@@ -18,8 +18,9 @@ use super::index::{Index, Touched};
 use super::key::Key;
 use super::names::{made_name, name_in_subnet};
 use super::node::Facts;
-use super::notes::Notes;
+use super::notes::{self, Subject};
 use crate::claims::Claims;
+use crate::notes::Notes;
 
 /// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Targets {
     claims: Claims<Key>,
     /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
-    notes: Notes,
+    notes: Notes<Subject>,
     /// Objects that are missing from the source while a look is incomplete: they are kept.
     held: BTreeSet<ObjectRef>,
     completeness: Completeness,
@@ -241,14 +242,16 @@ impl Targets {
     }
 
     fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {
-        if self.was_complete {
-            self.notes.look(touched, &self.index, &self.settings)
-        } else if self.is_complete() {
-            self.notes.look(self.index.everything(), &self.index, &self.settings)
-        } else {
+        if !self.is_complete() && !self.was_complete {
             // What is missing may not have been read yet.
-            Vec::new()
+            return Vec::new();
         }
+        let touched = match self.was_complete {
+            true => touched,
+            false => self.index.everything(),
+        };
+        let notes = notes::of(touched, &self.index, &self.settings);
+        notes.flat_map(|(subject, now)| self.notes.set(&subject, now.into())).collect()
     }
 
     /// The name of the NEG in each subnet.

@@ -22,7 +22,6 @@ mod cluster;
 mod index;
 mod interfaces;
 mod node;
-mod notes;
 mod parts;
 mod pod;
 mod protocol;

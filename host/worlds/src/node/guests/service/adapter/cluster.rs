@@ -9,11 +9,11 @@ use trueup_sources::{Batch, Kind, Object, ObjectRef, Showing};
 use trueup_work::objects::Id;
 
 use super::index::{Fact, Index, Reading, local_pod};
-use super::notes::Notes;
 use super::parts::{Looked, Part};
 use super::slice::united;
 use super::{Changes, Interfaces};
 use crate::node::guests::service::{Endpoints, LocalPod, Service};
+use crate::notes::Notes;
 
 /// The complete input of the guests.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Cluster {
     /// The names of the pods' interfaces.
     interfaces: Interfaces,
     index: Index,
-    notes: Notes,
+    notes: Notes<ObjectRef>,
     /// Objects that are missing from the source but may only be hidden: they are kept.
     held: BTreeSet<ObjectRef>,
     /// Whether a look was complete. From then on the guests receive changes.

@@ -8,7 +8,6 @@ use trueup_capabilities::bindings::kube::types::Node;
 use trueup_sources::{Kind, Object, ObjectRef};
 use trueup_work::objects::Id;
 
-use super::notes::Remarks;
 use super::parts::{Input, Part};
 use super::pod::Pod;
 use super::service::object_id;
@@ -16,6 +15,7 @@ use super::slice::{Slice, united};
 use super::{Interfaces, node, service, unhonoured};
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::{Event, LocalPod, Service};
+use crate::notes::Remarks;
 use crate::slices::{Slices, service_of};
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use trueup_work::objects::Id;
 
-use super::notes::Remarks;
 use super::protocol::Protocol;
 use super::unhonoured;
 use crate::node::guests::service::{ObjectId, Service as Input, ServicePort as InputPort};
+use crate::notes::Remarks;
 use crate::source_ranges::SourceRanges;
 
 /// The name of an object, as the guest gets it.

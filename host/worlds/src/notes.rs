@@ -1,19 +1,17 @@
-//! New notes for the operator about objects.
+//! Shared by the adapters: new notes for the operator about objects.
 //!
 //! A note is reported when it begins to apply. When it no longer applies it is forgotten, so that it is reported again
 //! if it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_sources::ObjectRef;
-
 /// The notes about an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Remarks {
+pub(crate) struct Remarks {
     /// What is left out while all is well.
-    pub(super) notes: BTreeSet<String>,
+    pub(crate) notes: BTreeSet<String>,
     /// Why an object is not rendered as requested.
-    pub(super) problems: BTreeSet<String>,
+    pub(crate) problems: BTreeSet<String>,
 }
 
 impl From<BTreeSet<String>> for Remarks {
@@ -26,17 +24,26 @@ impl From<BTreeSet<String>> for Remarks {
 }
 
 /// The current notes and problems by object.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Notes {
-    by_object: BTreeMap<ObjectRef, Remarks>,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Notes<K> {
+    by_object: BTreeMap<K, Remarks>,
     /// The number of objects with each note: the slices of one Service share the same note.
     times: BTreeMap<String, usize>,
 }
 
-impl Notes {
+impl<K> Default for Notes<K> {
+    fn default() -> Self {
+        Self {
+            by_object: BTreeMap::new(),
+            times: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Ord + Clone> Notes<K> {
     /// Sets the notes of an object. Returns those that no object had before.
-    pub(super) fn set(&mut self, reference: &ObjectRef, now: Remarks) -> Vec<String> {
-        let was = self.by_object.remove(reference).unwrap_or_default();
+    pub(crate) fn set(&mut self, object: &K, now: Remarks) -> Vec<String> {
+        let was = self.by_object.remove(object).unwrap_or_default();
         let mut new = Vec::new();
         for text in now.all() {
             let times = self.times.entry(text.clone()).or_default();
@@ -54,23 +61,23 @@ impl Notes {
             }
         }
         if now != Remarks::default() {
-            self.by_object.insert(reference.clone(), now);
+            self.by_object.insert(object.clone(), now);
         }
         new
     }
 
     /// An object is gone.
-    pub(super) fn remove(&mut self, reference: &ObjectRef) {
-        self.set(reference, Remarks::default());
+    pub(crate) fn remove(&mut self, object: &K) {
+        self.set(object, Remarks::default());
     }
 
     /// All current notes, sorted, each once.
-    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = &str> {
         self.times.keys().map(String::as_str)
     }
 
     /// The problems among them.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn problems(&self) -> impl Iterator<Item = &str> {
         let remarks = self.by_object.values();
         remarks.flat_map(|remarks| &remarks.problems).map(String::as_str)
     }
