@@ -2,7 +2,9 @@
 
 use trueup_journal::{By, Journal};
 
-use super::{Call, ContivService, ResyncEvent};
+use super::{
+    Call, ContivService, OfService, Resync, ResyncEvent, UpdateInterfaces, UpdateNodePortServices, UpdateService,
+};
 use crate::bindings::service::{self, renderer};
 use crate::bindings::{kube, nodesync};
 use crate::host::Host;
@@ -31,15 +33,15 @@ impl service::types::Host for Host {}
 
 impl renderer::Host for Host {
     async fn add_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::AddService { service }).await
+        self.render(Call::AddService(OfService { service })).await
     }
 
     async fn update_service(&mut self, old: ContivService, new: ContivService) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::UpdateService { old, new }).await
+        self.render(Call::UpdateService(UpdateService { old, new })).await
     }
 
     async fn delete_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::DeleteService { service }).await
+        self.render(Call::DeleteService(OfService { service })).await
     }
 
     async fn update_node_port_services(
@@ -47,7 +49,8 @@ impl renderer::Host for Host {
         node_ips: Vec<String>,
         services: Vec<ContivService>,
     ) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::UpdateNodePortServices { node_ips, services }).await
+        let args = UpdateNodePortServices { node_ips, services };
+        self.render(Call::UpdateNodePortServices(args)).await
     }
 
     async fn update_local_frontend_ifs(
@@ -55,7 +58,8 @@ impl renderer::Host for Host {
         old: Vec<String>,
         new: Vec<String>,
     ) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::UpdateLocalFrontendIfs { old, new }).await
+        let args = UpdateInterfaces { old, new };
+        self.render(Call::UpdateLocalFrontendIfs(args)).await
     }
 
     async fn update_local_backend_ifs(
@@ -63,10 +67,11 @@ impl renderer::Host for Host {
         old: Vec<String>,
         new: Vec<String>,
     ) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::UpdateLocalBackendIfs { old, new }).await
+        let args = UpdateInterfaces { old, new };
+        self.render(Call::UpdateLocalBackendIfs(args)).await
     }
 
     async fn resync(&mut self, event: ResyncEvent) -> wasmtime::Result<Result<(), String>> {
-        self.render(Call::Resync { event }).await
+        self.render(Call::Resync(Resync { event })).await
     }
 }

@@ -8,7 +8,7 @@ mod binding;
 pub(crate) mod reading;
 pub mod simulated;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trueup_journal::By;
 
 pub use crate::bindings::kube::types::{ObjectId, Protocol};
@@ -22,44 +22,67 @@ use async_trait::async_trait;
 #[serde(untagged)]
 #[expect(missing_docs, reason = "named as in wit/, which has the documentation")]
 pub enum Call {
-    AddService {
-        service: ContivService,
-    },
-    UpdateService {
-        old: ContivService,
-        new: ContivService,
-    },
-    DeleteService {
-        service: ContivService,
-    },
-    UpdateNodePortServices {
-        node_ips: Vec<String>,
-        services: Vec<ContivService>,
-    },
-    UpdateLocalFrontendIfs {
-        old: Vec<String>,
-        new: Vec<String>,
-    },
-    UpdateLocalBackendIfs {
-        old: Vec<String>,
-        new: Vec<String>,
-    },
-    Resync {
-        event: ResyncEvent,
-    },
+    AddService(OfService),
+    UpdateService(UpdateService),
+    DeleteService(OfService),
+    UpdateNodePortServices(UpdateNodePortServices),
+    UpdateLocalFrontendIfs(UpdateInterfaces),
+    UpdateLocalBackendIfs(UpdateInterfaces),
+    Resync(Resync),
+}
+
+/// The arguments of `add-service` and `delete-service`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OfService {
+    /// The service.
+    pub service: ContivService,
+}
+
+/// The arguments of `update-service`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateService {
+    /// The last acknowledged version.
+    pub old: ContivService,
+    /// The new version.
+    pub new: ContivService,
+}
+
+/// The arguments of `update-node-port-services`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateNodePortServices {
+    /// Addresses of all nodes.
+    pub node_ips: Vec<String>,
+    /// Services with a node port.
+    pub services: Vec<ContivService>,
+}
+
+/// The arguments of `update-local-frontend-ifs` and `update-local-backend-ifs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateInterfaces {
+    /// The last acknowledged interfaces.
+    pub old: Vec<String>,
+    /// The new interfaces.
+    pub new: Vec<String>,
+}
+
+/// The arguments of `resync`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resync {
+    /// The complete state.
+    pub event: ResyncEvent,
 }
 
 impl Call {
     /// `interface.function` in WIT spelling.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::AddService { .. } => "renderer.add-service",
-            Self::UpdateService { .. } => "renderer.update-service",
-            Self::DeleteService { .. } => "renderer.delete-service",
-            Self::UpdateNodePortServices { .. } => "renderer.update-node-port-services",
-            Self::UpdateLocalFrontendIfs { .. } => "renderer.update-local-frontend-ifs",
-            Self::UpdateLocalBackendIfs { .. } => "renderer.update-local-backend-ifs",
-            Self::Resync { .. } => "renderer.resync",
+            Self::AddService(_) => "renderer.add-service",
+            Self::UpdateService(_) => "renderer.update-service",
+            Self::DeleteService(_) => "renderer.delete-service",
+            Self::UpdateNodePortServices(_) => "renderer.update-node-port-services",
+            Self::UpdateLocalFrontendIfs(_) => "renderer.update-local-frontend-ifs",
+            Self::UpdateLocalBackendIfs(_) => "renderer.update-local-backend-ifs",
+            Self::Resync(_) => "renderer.resync",
         }
     }
 }

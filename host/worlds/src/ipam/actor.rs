@@ -39,7 +39,7 @@ use super::datastore::Datastore;
 use super::durability::Answers;
 use super::enis::Inventory;
 use super::failing::Failing;
-use super::guest::{AddAddress, AddEni};
+use super::guest::AddEni;
 use super::holders::Holders;
 use super::managed::{ManagedGuest, PHASE, PHASE_FROM_RUNTIME};
 use super::protocol::{Answer, Command};
@@ -82,8 +82,6 @@ pub(super) struct Actor {
     wanted: Inventory,
     /// What the guest has.
     has: Inventory,
-    /// Addresses that the guest refused. They are not tried again until the list changes.
-    refused: BTreeSet<AddAddress>,
     /// Interfaces whose changed traits were reported.
     reported: BTreeMap<String, AddEni>,
     released: Released,
@@ -221,7 +219,6 @@ impl Actor {
             enis,
             wanted: Inventory::default(),
             has: Inventory::default(),
-            refused: BTreeSet::new(),
             reported: BTreeMap::new(),
             released,
             remembered,

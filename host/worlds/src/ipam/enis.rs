@@ -202,17 +202,10 @@ impl Inventory {
         removals
     }
 
-    /// What may be removed now that no pod uses this address any more.
-    pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
-        let id = self.interface_of(ip)?.to_owned();
-        let Some(should) = wanted.eni(&id) else {
-            return Some(Removal::Eni(id));
-        };
-        if self.eni(&id) != Some(should) {
-            return Some(Removal::Replaced(id));
-        }
-        let ip = ip.to_owned();
-        (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
+    /// Whether an address that this has is to be removed, alone or with its interface.
+    pub(super) fn is_leaving(&self, ip: &str, wanted: &Self) -> bool {
+        let stays = |id: &str| self.eni(id) == wanted.eni(id) && wanted.interface_of(ip) == Some(id);
+        self.interface_of(ip).is_some_and(|id| !stays(id))
     }
 
     /// A copy without some interfaces.
@@ -338,18 +331,12 @@ mod tests {
             ("c", 2, &["10.0.2.1"]),
         ]);
         let should = wanted(&[("a", 0, &["10.0.0.1"]), ("c", 3, &["10.0.0.2", "10.0.2.1"])]);
-        let after = |ip| has.removal_after(ip, &should);
-        assert_eq!(after("10.0.0.1"), None, "listed");
-        assert_eq!(
-            after("10.0.0.2"),
-            Some(Removal::Address {
-                id: "a".to_owned(),
-                ip: "10.0.0.2".to_owned()
-            })
-        );
-        assert_eq!(after("10.0.1.1"), Some(Removal::Eni("b".to_owned())));
-        assert_eq!(after("10.0.2.1"), Some(Removal::Replaced("c".to_owned())));
-        assert_eq!(after("10.9.9.9"), None, "on no interface");
+        let leaves = |ip| has.is_leaving(ip, &should);
+        assert!(!leaves("10.0.0.1"), "listed");
+        assert!(leaves("10.0.0.2"), "on another interface");
+        assert!(leaves("10.0.1.1"), "its interface left");
+        assert!(leaves("10.0.2.1"), "its interface is replaced");
+        assert!(!leaves("10.9.9.9"), "on no interface");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct AddEni {
 }
 
 /// The arguments of `datastore.add-ipv4-address-to-store`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddAddress {
     /// The interface's id.
     pub eni_id: String,

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_capabilities::renderer::{Call, ContivService, ObjectId, ResyncEvent};
+use trueup_capabilities::renderer::{Call, ContivService, ObjectId, OfService, Resync, ResyncEvent, UpdateService};
 
 /// The maximum number of calls that a renderer may miss during a resync. If it misses more, it gets another full
 /// resync, which is hardly more work.
@@ -42,20 +42,20 @@ pub(super) struct Expected {
 impl Expected {
     fn take(&mut self, call: &Call) {
         match call {
-            Call::AddService { service } => {
+            Call::AddService(OfService { service }) => {
                 self.services.insert(key_of(&service.id), service.clone());
             }
-            Call::UpdateService { old, new } => {
+            Call::UpdateService(UpdateService { old, new }) => {
                 self.services.remove(&key_of(&old.id));
                 self.services.insert(key_of(&new.id), new.clone());
             }
-            Call::DeleteService { service } => {
+            Call::DeleteService(OfService { service }) => {
                 self.services.remove(&key_of(&service.id));
             }
-            Call::UpdateNodePortServices { node_ips, .. } => self.node_ips.clone_from(node_ips),
-            Call::UpdateLocalFrontendIfs { new, .. } => self.frontend_ifs.clone_from(new),
-            Call::UpdateLocalBackendIfs { new, .. } => self.backend_ifs.clone_from(new),
-            Call::Resync { event } => *self = Self::of(event),
+            Call::UpdateNodePortServices(args) => self.node_ips.clone_from(&args.node_ips),
+            Call::UpdateLocalFrontendIfs(args) => self.frontend_ifs.clone_from(&args.new),
+            Call::UpdateLocalBackendIfs(args) => self.backend_ifs.clone_from(&args.new),
+            Call::Resync(Resync { event }) => *self = Self::of(event),
         }
     }
 
@@ -106,12 +106,12 @@ impl Part {
     /// `None` if it is about everything.
     fn of(call: &Call) -> Option<Self> {
         Some(match call {
-            Call::AddService { service } | Call::DeleteService { service } => Self::Service(key_of(&service.id)),
-            Call::UpdateService { new, .. } => Self::Service(key_of(&new.id)),
-            Call::UpdateNodePortServices { .. } => Self::NodeIps,
-            Call::UpdateLocalFrontendIfs { .. } => Self::FrontendIfs,
-            Call::UpdateLocalBackendIfs { .. } => Self::BackendIfs,
-            Call::Resync { .. } => return None,
+            Call::AddService(args) | Call::DeleteService(args) => Self::Service(key_of(&args.service.id)),
+            Call::UpdateService(args) => Self::Service(key_of(&args.new.id)),
+            Call::UpdateNodePortServices(_) => Self::NodeIps,
+            Call::UpdateLocalFrontendIfs(_) => Self::FrontendIfs,
+            Call::UpdateLocalBackendIfs(_) => Self::BackendIfs,
+            Call::Resync(_) => return None,
         })
     }
 }
@@ -141,7 +141,7 @@ pub(super) struct Resyncing {
 
 impl Resyncing {
     fn miss(&mut self, call: &Call) {
-        if let Call::Resync { .. } = call {
+        if let Call::Resync(_) = call {
             // A resync replaces everything before it.
             self.missed.clear();
             self.is_too_much = false;
@@ -205,7 +205,7 @@ impl RendererStates {
 
     /// Begins a call.
     pub(super) fn begin(&mut self, call: &Call) -> Round {
-        if let Call::Resync { event } = call {
+        if let Call::Resync(Resync { event }) = call {
             // The processor repeats it until it succeeds. A renderer that falls out of step meanwhile should already
             // get this.
             let expected = Expected::of(event);
@@ -288,7 +288,7 @@ impl RendererStates {
         state.resyncing = Some(Resyncing::default());
         if resyncing.is_too_much {
             let event = self.expected.event();
-            return vec![Call::Resync { event }];
+            return vec![Call::Resync(Resync { event })];
         }
         resyncing.missed
     }

@@ -19,20 +19,18 @@ fn service(name: &str, port: u16) -> ContivService {
 }
 
 fn add(name: &str, port: u16) -> Call {
-    Call::AddService {
-        service: service(name, port),
-    }
+    let service = service(name, port);
+    Call::AddService(OfService { service })
 }
 
 fn resync(services: &[(&str, u16)]) -> Call {
-    Call::Resync {
-        event: ResyncEvent {
-            node_ips: Vec::new(),
-            services: services.iter().map(|(name, port)| service(name, *port)).collect(),
-            frontend_ifs: Vec::new(),
-            backend_ifs: Vec::new(),
-        },
-    }
+    let event = ResyncEvent {
+        node_ips: Vec::new(),
+        services: services.iter().map(|(name, port)| service(name, *port)).collect(),
+        frontend_ifs: Vec::new(),
+        backend_ifs: Vec::new(),
+    };
+    Call::Resync(Resync { event })
 }
 
 /// Renderers that have what they took, and refuse what the test says.
@@ -65,7 +63,7 @@ impl World {
                     continue;
                 }
                 Action::ResyncThenCall(event) => {
-                    self.give(renderer, &Call::Resync { event });
+                    self.give(renderer, &Call::Resync(Resync { event }));
                     self.states.took_resync_first(renderer);
                 }
                 Action::Call => {}
@@ -93,7 +91,7 @@ impl World {
 
     fn begin_resync(&mut self, renderer: usize) {
         let event = self.states.begin_resync(renderer).unwrap();
-        self.give(renderer, &Call::Resync { event });
+        self.give(renderer, &Call::Resync(Resync { event }));
     }
 
     /// Gives a renderer what it missed until nothing is left. Returns the number of calls.
@@ -333,7 +331,7 @@ proptest! {
                 Op::Resync => to_resync = true,
                 Op::BeginTelling(renderer) => {
                     if let Some(event) = world.states.begin_resync(renderer) {
-                        world.give(renderer, &Call::Resync { event });
+                        world.give(renderer, &Call::Resync(Resync { event }));
                     }
                 }
                 Op::EndTelling(renderer) => {
@@ -352,11 +350,11 @@ proptest! {
             for name in names.into_iter().filter(|_| !to_resync) {
                 let call = match (acknowledged.get(&name), wanted.get(&name)) {
                     (None, Some(port)) => add(&name, *port),
-                    (Some(old), Some(new)) if old != new => Call::UpdateService {
+                    (Some(old), Some(new)) if old != new => Call::UpdateService(UpdateService {
                         old: service(&name, *old),
                         new: service(&name, *new),
-                    },
-                    (Some(old), None) => Call::DeleteService { service: service(&name, *old) },
+                    }),
+                    (Some(old), None) => Call::DeleteService(OfService { service: service(&name, *old) }),
                     _ => continue,
                 };
                 if world.call(&call, &refuse).is_ok() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use trueup_capabilities::async_trait;
-use trueup_capabilities::renderer::{Call, Renderers};
+use trueup_capabilities::renderer::{Call, Renderers, Resync};
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::{Blame, Failure};
@@ -106,7 +106,7 @@ impl Rendering {
             (Arc::clone(&its.instance), event)
         };
         let mut instance = instance.lock().await;
-        let mut calls = vec![Call::Resync { event }];
+        let mut calls = vec![Call::Resync(Resync { event })];
         let mut all_wait = None;
         for times in 1.. {
             let answered = call_all(&mut instance, &calls).await;
@@ -123,7 +123,7 @@ impl Rendering {
                 break;
             }
             let is_short = |calls: &[Call]| {
-                calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync { .. }))
+                calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync(_)))
             };
             if times > CATCHING_UP_MAX || is_short(&calls) {
                 all_wait = Some(inner);
@@ -280,7 +280,7 @@ impl Inner {
             match self.states.action(renderer, &round) {
                 Action::PassOver => continue,
                 Action::ResyncThenCall(event) => {
-                    if let Err(error) = self.ask(renderer, &Call::Resync { event }, by.clone()).await {
+                    if let Err(error) = self.ask(renderer, &Call::Resync(Resync { event }), by.clone()).await {
                         self.states.refused(renderer, &mut round, &error);
                         continue;
                     }

@@ -4,54 +4,12 @@ pub mod etcd;
 pub mod nftables;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use trueup_capabilities::renderer::{Call, ContivService, ResyncEvent};
+use trueup_capabilities::renderer::Call;
 use trueup_instance::Worlds;
 
 /// The call that is a full resync.
 pub(crate) const RESYNC: &str = "renderer.resync";
-
-/// The arguments of `renderer.add-service` and `renderer.delete-service`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OfService {
-    /// The service.
-    pub service: ContivService,
-}
-
-/// The arguments of `renderer.update-service`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UpdateService {
-    /// The last acknowledged version.
-    pub old: ContivService,
-    /// The new version.
-    pub new: ContivService,
-}
-
-/// The arguments of `renderer.update-node-port-services`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UpdateNodePortServices {
-    /// Addresses of all nodes.
-    pub node_ips: Vec<String>,
-    /// Services with a node port.
-    pub services: Vec<ContivService>,
-}
-
-/// The arguments of `renderer.update-local-frontend-ifs` and `renderer.update-local-backend-ifs`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct UpdateInterfaces {
-    /// The last acknowledged interfaces.
-    pub old: Vec<String>,
-    /// The new interfaces.
-    pub new: Vec<String>,
-}
-
-/// The arguments of `renderer.resync`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Resync {
-    /// The complete state.
-    pub event: ResyncEvent,
-}
 
 /// A recorded call. `None` if it is no call of a renderer.
 pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
@@ -59,18 +17,13 @@ pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
         serde_json::from_str(args.get()).ok()
     }
     match name {
-        "renderer.add-service" => read(args).map(|OfService { service }| Call::AddService { service }),
-        "renderer.delete-service" => read(args).map(|OfService { service }| Call::DeleteService { service }),
-        "renderer.update-service" => read(args).map(|UpdateService { old, new }| Call::UpdateService { old, new }),
-        "renderer.update-node-port-services" => read(args)
-            .map(|UpdateNodePortServices { node_ips, services }| Call::UpdateNodePortServices { node_ips, services }),
-        "renderer.update-local-frontend-ifs" => {
-            read(args).map(|UpdateInterfaces { old, new }| Call::UpdateLocalFrontendIfs { old, new })
-        }
-        "renderer.update-local-backend-ifs" => {
-            read(args).map(|UpdateInterfaces { old, new }| Call::UpdateLocalBackendIfs { old, new })
-        }
-        RESYNC => read(args).map(|Resync { event }| Call::Resync { event }),
+        "renderer.add-service" => read(args).map(Call::AddService),
+        "renderer.delete-service" => read(args).map(Call::DeleteService),
+        "renderer.update-service" => read(args).map(Call::UpdateService),
+        "renderer.update-node-port-services" => read(args).map(Call::UpdateNodePortServices),
+        "renderer.update-local-frontend-ifs" => read(args).map(Call::UpdateLocalFrontendIfs),
+        "renderer.update-local-backend-ifs" => read(args).map(Call::UpdateLocalBackendIfs),
+        RESYNC => read(args).map(Call::Resync),
         _ => None,
     }
 }
@@ -78,7 +31,9 @@ pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
 /// The world of a renderer: renderers differ only by their imports.
 macro_rules! renderer {
     ($name:literal as $world:ident, $pre:ty; imports: $imports:tt;) => {
-        use $crate::node::guests::renderer::{OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService};
+        use trueup_capabilities::renderer::{
+            OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService,
+        };
 
         trueup_instance::world! {
             $name as $world, $pre, $world;
