@@ -83,7 +83,7 @@ struct Sized {
     events: [Box<serde_json::value::RawValue>; 2],
     renderers: Vec<Alone>,
     calls: [(&'static str, Box<serde_json::value::RawValue>); 2],
-    wired: trueup_worlds::node::Wiring,
+    wired: trueup_benches::rendering::Wired,
     _folder: tempfile::TempDir,
 }
 

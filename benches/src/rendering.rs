@@ -14,11 +14,15 @@ use trueup_capabilities::{Backends, async_trait, etcd, nftables, renderer};
 use trueup_engine::Engine;
 use trueup_instance::{Instance, Instances};
 use trueup_journal::By;
-use trueup_worlds::node::Wiring;
+use trueup_work::lifecycle::active::Active;
+use trueup_work::supervisor::Supervisor;
 use trueup_worlds::node::guests::service::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,
     ServicePort, State, Update,
 };
+
+use trueup_worlds::node::instance::NodeInstance;
+use trueup_worlds::node::rendering::Rendering;
 
 use crate::stage::{self, Shipped};
 
@@ -63,14 +67,24 @@ impl Stage {
     ///
     /// # Errors
     /// If a guest does not start.
-    pub async fn wired(&self, folder: &Path, filter: Arc<dyn nftables::Api>) -> anyhow::Result<Wiring> {
-        let processor = (self.instances("service", folder).await?, backends()?);
-        let renderer = Backends {
+    pub async fn wired(&self, folder: &Path, filter: Arc<dyn nftables::Api>) -> anyhow::Result<Wired> {
+        let renderer = self.instances("nftables", folder).await?;
+        let supervisor = Supervisor::alone(&renderer);
+        let with_filter = Backends {
             nftables: Some(filter),
             ..backends()?
         };
-        let renderers = vec![(self.instances("nftables", folder).await?, renderer)];
-        Ok(Wiring::new(NODE, processor, renderers))
+        let renderer = NodeInstance::new(Active::new(renderer), NODE, with_filter);
+        let rendering = Rendering::new(vec![(renderer, supervisor)]);
+        let backends = Backends {
+            renderers: Some(Arc::new(rendering.clone())),
+            ..backends()?
+        };
+        let processor = self.instances("service", folder).await?;
+        Ok(Wired {
+            processor: NodeInstance::new(Active::new(processor), NODE, backends),
+            rendering,
+        })
     }
 
     async fn instances(&self, name: &'static str, folder: &Path) -> anyhow::Result<Arc<Instances>> {
@@ -81,6 +95,34 @@ impl Stage {
         let mut shipped = Shipped::new(&self.engine, name, settings(name))?;
         shipped.limits = limits();
         Ok(shipped)
+    }
+}
+
+/// `service` with its renderers.
+pub struct Wired {
+    processor: NodeInstance,
+    rendering: Rendering,
+}
+
+impl Wired {
+    /// Makes a full resync. The inner result is what the renderers answered.
+    ///
+    /// # Errors
+    /// One line: the processor gave no answer.
+    pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
+        let answer = self.processor.call("processor.resync", &Resync { state }, None).await;
+        self.rendering.settle().await;
+        answer.map_err(|failure| failure.error)
+    }
+
+    /// Makes a change. The inner result is as in [`Wired::resync`].
+    ///
+    /// # Errors
+    /// As [`Wired::resync`].
+    pub async fn update(&mut self, event: Event) -> Result<Result<(), String>, String> {
+        let answer = self.processor.call("processor.update", &Update { event }, None).await;
+        self.rendering.settle().await;
+        answer.map_err(|failure| failure.error)
     }
 }
 

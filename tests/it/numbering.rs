@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
@@ -18,8 +18,13 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, async_trait};
 use trueup_config::Address;
 use trueup_instance::{Instances, Program};
+use trueup_work::lifecycle::active::Active;
+use trueup_work::status::{Facts, HostStatus};
+use trueup_work::supervisor::Supervisor;
+use trueup_worlds::node::Watched;
 use trueup_worlds::node::guests::nodesync;
-use trueup_worlds::node::{NumberState, Numbering};
+use trueup_worlds::node::instance::NodeInstance;
+use trueup_worlds::node::nodesync::{NumberState, Numbering, Parts};
 
 use crate::programs::{self, built_in};
 
@@ -39,6 +44,31 @@ async fn instances(node: &str, state_dir: &Path, limits: Limits) -> Arc<Instance
     Arc::new(Instances { limits, ..instances })
 }
 
+/// The numbering of one node without a cluster and without other versions.
+fn alone(node: &str, instances: Arc<Instances>, store: &Arc<dyn Api>, addresses: Vec<Address>, seed: u64) -> Numbering {
+    let backends = Backends {
+        etcd: Some(Arc::clone(store)),
+        ..Backends::default()
+    };
+    let guest = Watched {
+        supervisor: Supervisor::alone(&instances),
+        instance: NodeInstance::new(Active::new(instances), node, backends),
+        handovers: mpsc::channel(1).1,
+    };
+    let parts = Parts {
+        node: node.to_owned(),
+        api: Arc::clone(store),
+        addresses,
+        queue: Default::default(),
+        seed,
+        kube: mpsc::channel(1).1,
+        host_status: HostStatus::new(Facts::default()),
+        events: mpsc::unbounded_channel().0,
+        urgent_keys: mpsc::unbounded_channel().1,
+    };
+    Numbering::new(guest, parts)
+}
+
 /// Starts all nodes at once. Returns the numbers by node once each has one and its record has its address.
 async fn number(nodes: &[String], state_dir: &Path, store: &Arc<dyn Api>) -> BTreeMap<String, u32> {
     let stop = watch::Sender::new(false);
@@ -47,8 +77,7 @@ async fn number(nodes: &[String], state_dir: &Path, store: &Arc<dyn Api>) -> BTr
     for (node, seed) in nodes.iter().zip(1..) {
         let instances = instances(node, state_dir, Limits::default()).await;
         let address = Address::parse(&format!("192.168.16.{seed}/24")).unwrap();
-        let backends = (instances, Backends::default());
-        let numbering = Numbering::alone(node, backends, Arc::clone(store), vec![address], seed);
+        let numbering = alone(node, instances, store, vec![address], seed);
         states.push((node.clone(), numbering.state()));
         let mut stop = stop.subscribe();
         running.spawn(async move {
@@ -194,7 +223,7 @@ impl Node {
         let instances = instances("node-a", state_dir.path(), limits).await;
         let addresses = vec![Address::parse("192.168.16.1/24").unwrap()];
         let api: Arc<dyn Api> = Arc::clone(store) as _;
-        let numbering = Numbering::alone("node-a", (instances, Backends::default()), api, addresses, 1);
+        let numbering = alone("node-a", instances, &api, addresses, 1);
         let state = numbering.state();
         let (stop, turns) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
         let (mut stopped, counted) = (stop.subscribe(), Arc::clone(&turns));

@@ -132,11 +132,6 @@ impl InstanceSlot {
         self.live.is_some()
     }
 
-    /// Whether this process wrote the newest recording.
-    pub fn is_recorded(&self) -> bool {
-        self.is_recorded
-    }
-
     /// The number of the last entry of its recording. `None` if it never had one in this process.
     pub fn last_entry(&self) -> Option<u64> {
         self.live.as_ref().and_then(Open::last_entry).or(self.last_entry)

@@ -7,9 +7,13 @@ use serde_json::{Value, json};
 use trueup_capabilities::Backends;
 use trueup_capabilities::grants::Grants;
 use trueup_instance::{Instances, Program};
-use trueup_worlds::node::Wiring;
+use trueup_work::lifecycle::active::Active;
+use trueup_work::lifecycle::failure::Failure;
+use trueup_work::supervisor::Supervisor;
 use trueup_worlds::node::guests::nodesync::Node;
-use trueup_worlds::node::guests::service::{Event, State};
+use trueup_worlds::node::guests::service::{Event, Resync, State, Update};
+use trueup_worlds::node::instance::NodeInstance;
+use trueup_worlds::node::rendering::Rendering;
 
 use crate::programs::{backends, built_in, instances};
 
@@ -36,7 +40,8 @@ pub(crate) fn grants(capability: &str, scopes: &[&str]) -> Grants {
 
 /// A wired node, and the last nodes that it received.
 pub(crate) struct Wired {
-    wiring: Wiring,
+    processor: NodeInstance,
+    rendering: Rendering,
     nodes: Vec<Node>,
 }
 
@@ -47,9 +52,19 @@ impl Wired {
         renderers: Vec<(Arc<Instances>, Backends)>,
     ) -> Self {
         let service = instances(&SERVICE, "service", service_settings, Grants::default(), folder).await;
-        let service = Arc::new(service);
+        let instance = |instances, backends| NodeInstance::new(Active::new(instances), NODE, backends);
+        let renderers = renderers.into_iter().map(|(instances, backends)| {
+            let supervisor = Supervisor::alone(&instances);
+            (instance(instances, backends), supervisor)
+        });
+        let rendering = Rendering::new(renderers.collect());
+        let backends = Backends {
+            renderers: Some(Arc::new(rendering.clone())),
+            ..backends()
+        };
         Self {
-            wiring: Wiring::new(NODE, (service, backends()), renderers),
+            processor: instance(Arc::new(service), backends),
+            rendering,
             nodes: Vec::new(),
         }
     }
@@ -57,7 +72,9 @@ impl Wired {
     /// Returns the renderers' answer.
     pub(crate) async fn resync(&mut self, state: &State) -> Result<(), String> {
         self.nodes.clone_from(&state.nodes);
-        self.wiring.resync(state.clone()).await.unwrap()
+        let state = state.clone();
+        let answer = self.processor.call("processor.resync", &Resync { state }, None).await;
+        self.settled(answer).await
     }
 
     /// Returns the renderers' answer.
@@ -65,14 +82,21 @@ impl Wired {
         if let Event::Nodes(nodes) = event {
             self.nodes.clone_from(nodes);
         }
-        self.wiring.update(event.clone()).await.unwrap()
+        let event = event.clone();
+        let answer = self.processor.call("processor.update", &Update { event }, None).await;
+        self.settled(answer).await
+    }
+
+    async fn settled(&self, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
+        self.rendering.settle().await;
+        answer.unwrap_or_else(|failure| panic!("{}", failure.error))
     }
 
     /// Retries renderers that are out of step, like the retry timer; true if all accepted.
     pub(crate) async fn retry(&mut self) -> bool {
         let mut all_took = true;
-        for renderer in self.wiring.out_of_step().await {
-            all_took &= self.wiring.retry(renderer).await.is_ok();
+        for renderer in self.rendering.out_of_step().await {
+            all_took &= self.rendering.resync_beside(renderer).await.is_ok();
         }
         all_took
     }
@@ -86,6 +110,6 @@ impl Wired {
     }
 
     pub(crate) async fn all_in_step(&self) -> bool {
-        self.wiring.out_of_step().await.is_empty()
+        self.rendering.out_of_step().await.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
-//! a trap:  as at the start, without the spool; from the recording if the guest does not read the store
+//! a trap:  as at the start, without the spool
 //! a loss:  begin from what is durable, as at the start
 //! ```
 //! The store is authoritative, never the recording, which may lag behind the store after a crash or a trap.
@@ -22,7 +22,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -41,7 +40,7 @@ use super::enis::Inventory;
 use super::failing::Failing;
 use super::guest::AddEni;
 use super::holders::Holders;
-use super::managed::{ManagedGuest, PHASE, PHASE_FROM_RUNTIME};
+use super::managed::ManagedGuest;
 use super::protocol::{Answer, Command};
 use super::released::Released;
 use super::remembered::Remembered;
@@ -101,8 +100,6 @@ pub(super) struct Actor {
     valid_entry: Option<u64>,
     /// Readings in a row that failed.
     readings_failed: u32,
-    /// How to begin the instance after it ended in a call.
-    after_end: Begin,
     /// Calls in a row in which the instance ended.
     ends: u32,
     /// Failed tries in a row to begin it.
@@ -148,28 +145,6 @@ enum Task {
 pub(super) struct Worked {
     pub(super) done: usize,
     pub(super) kept: usize,
-}
-
-/// How to begin an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begin {
-    /// With only what the store has.
-    FromStore,
-    /// With its recorded state.
-    FromRecording,
-}
-
-impl Begin {
-    /// After a call in which the instance ended. A DEL may have stored the release and nothing more: the recording
-    /// still has the pod's address, ADD would return it without another write, and the next host would not know of
-    /// it. A guest that reads from the container runtime is different: the runtime may not know every pod yet that
-    /// got an answer. Its reading writes down what the guest has.
-    fn after_end(settings: &Value) -> Self {
-        match settings.get(PHASE).and_then(Value::as_u64) {
-            Some(PHASE_FROM_RUNTIME) => Self::FromRecording,
-            _ => Self::FromStore,
-        }
-    }
 }
 
 /// Which interfaces the guest released, and at least what it got. In a plan, changes stay in memory.
@@ -229,7 +204,6 @@ impl Actor {
             is_begun: false,
             valid_entry: None,
             readings_failed: 0,
-            after_end: Begin::after_end(&version.settings),
             ends: 0,
             downs: 0,
             due: BTreeMap::new(),
@@ -262,7 +236,7 @@ impl Actor {
         let look = self.runtime.as_ref().map(|_| (Task::Look, now));
         self.due.extend(warm.into_iter().chain(look));
         self.take_in_enis();
-        self.begin(Begin::FromStore).await;
+        self.begin().await;
         while self.has_releases() {
             self.work_off_some().await;
         }

@@ -1,4 +1,4 @@
-//! The guest's instance with typed calls: begun, called, and begun again after it ended in a call.
+//! The guest's instance: called, and moved to another version.
 //!
 //! Knows the guest's exports and its recording. `actor.rs` decides when to begin it again, and what to call.
 
@@ -76,15 +76,6 @@ impl Datastore {
     /// The number of the last entry of its recording.
     pub(super) fn last_entry(&self) -> u64 {
         self.slot.last_entry().unwrap_or_default()
-    }
-
-    /// Begins it again with the state after the calls that it answered. A recording of an earlier process may lag
-    /// behind the store.
-    pub(super) async fn begin_again(&mut self) -> Result<(), Failure> {
-        if !self.slot.is_recorded() {
-            return Err(Failure::from("it has no recording of this process".to_owned()));
-        }
-        self.slot.resume().await
     }
 
     /// Call between calls: syncs the recording if it is due, and continues in a new segment if the old one is long

@@ -14,10 +14,7 @@ use trueup_work::supervisor::Supervisor;
 use super::failing::Failing;
 
 /// The guest's setting that says from where it reads at its start.
-pub(super) const PHASE: &str = "checkpoint_migration_phase";
-
-/// The phase in which it reads from the container runtime.
-pub(super) const PHASE_FROM_RUNTIME: u64 = 1;
+const PHASE: &str = "checkpoint_migration_phase";
 
 /// The guest's settings, with `checkpoint_migration_phase: 2` if they name no phase: a node that never ran the
 /// original has nothing to migrate. [`Instances::settings`] must hold this; [`super::serve`] and

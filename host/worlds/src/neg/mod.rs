@@ -71,9 +71,7 @@ struct Entry {
     operation_failures: u32,
     /// As in [`turn::Found`].
     operation_failure: Option<String>,
-    /// Its operations in flight, as of its last turn.
-    in_flight: usize,
-    /// The operations of its instance, while there is one.
+    /// The operations of its instance, as of its last turn.
     operations: InFlight,
     /// Its desired state changed and may change more: since when, and when it is queued, by `Clock::steady_ms`. `None`
     /// if it does not gather.

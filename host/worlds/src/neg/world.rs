@@ -204,9 +204,6 @@ impl Reconciler for Negs<'_> {
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
         entry.operation_failure.clone_from(&out.found.operation_failure);
         entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
-        if let Some(state) = &out.found.state {
-            entry.in_flight = state.operations.len();
-        }
         self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
         self.show(key, out);
     }
@@ -288,7 +285,7 @@ impl Reconciler for Negs<'_> {
         }
         if self.once {
             self.entry(key).inbox = Inbox::default();
-            self.entry(key).in_flight = 0;
+            self.entry(key).operations.lock().clear();
         } else {
             self.entries.remove(key);
         }
@@ -308,7 +305,7 @@ impl Reconciler for Negs<'_> {
         self.entries.iter().all(|(key, entry)| {
             // What is set aside or refused is not tried again; what the guest started again after a failure must end.
             let is_left = matches!(last_results.get(key), Some(Err(_))) && entry.operation_failure.is_none();
-            entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
+            entry.given_up || (entry.timer_ms.is_none() && (entry.operations.lock().is_empty() || is_left))
         })
     }
 

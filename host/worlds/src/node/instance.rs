@@ -14,7 +14,7 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::slot::{CallContext, InstanceSlot};
 
 /// The one instance of a guest, or none until its next call.
-pub(super) struct NodeInstance {
+pub struct NodeInstance {
     pub(super) slot: InstanceSlot,
     /// Whether it began with its settings alone and got no full resync since.
     is_blank: bool,
@@ -24,7 +24,7 @@ pub(super) struct NodeInstance {
 
 impl NodeInstance {
     /// Opens nothing yet.
-    pub(super) fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
+    pub fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
         Self {
             slot: InstanceSlot::new(active, key, backends),
             is_blank: false,
@@ -43,7 +43,7 @@ impl NodeInstance {
     ///
     /// # Errors
     /// Why there is no answer. The next call has an instance again.
-    pub(super) async fn call<R: DeserializeOwned>(
+    pub async fn call<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,

@@ -13,15 +13,14 @@
 mod approval;
 mod ending;
 pub mod guests;
-mod instance;
+pub mod instance;
 pub(crate) mod kind;
-mod nodesync;
+pub mod nodesync;
 mod plan;
 mod renderer_states;
-mod rendering;
+pub mod rendering;
 mod serving;
 mod setup;
-mod wiring;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +41,9 @@ use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::status::{Finished, HostStatus, Outcome};
 use trueup_work::supervisor::Supervisor;
 
-pub use self::nodesync::{NumberState, Numbering};
-pub use self::wiring::Wiring;
-
 use self::approval::Approval;
 use self::instance::NodeInstance;
-use self::nodesync::CHANGES_WAITING_MAX;
+use self::nodesync::{CHANGES_WAITING_MAX, NumberState, Numbering};
 use self::rendering::Rendering;
 use self::serving::Serving;
 use self::setup::{LoadedGuest, NodeSetup};
@@ -142,10 +138,13 @@ impl std::fmt::Display for Summary {
 }
 
 /// The instance of a guest, and what watches it.
-struct Watched {
-    instance: NodeInstance,
-    supervisor: Supervisor,
-    handovers: mpsc::Receiver<Handover>,
+pub struct Watched {
+    /// The instance.
+    pub instance: NodeInstance,
+    /// Handles repeated failures of it.
+    pub supervisor: Supervisor,
+    /// Versions that are to become active.
+    pub handovers: mpsc::Receiver<Handover>,
 }
 
 /// How a run on this node differs from others.

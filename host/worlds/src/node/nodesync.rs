@@ -22,21 +22,17 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::{self, Followed};
 use trueup_config::Address;
 use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
-use trueup_instance::Instances;
 use trueup_journal::By;
 use trueup_work::event::{Event, Message};
-use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
+use trueup_work::lifecycle::active::{Handover, UrgentKey};
 use trueup_work::lifecycle::failure::Failure;
-use trueup_work::status::{Facts, HostStatus};
-use trueup_work::supervisor::Supervisor;
+use trueup_work::status::HostStatus;
 
 use self::following::Following;
 use super::ending::Ending;
-use super::instance::NodeInstance;
 use super::{SYNC, Watched, finished, guest_of, own};
 use crate::node::guests::nodesync::{
     Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
@@ -80,16 +76,25 @@ pub enum NumberState {
 }
 
 /// The parts of the numbering.
-pub(super) struct Parts {
-    pub(super) node: String,
-    pub(super) api: Arc<dyn etcd::Api>,
-    pub(super) addresses: Vec<Address>,
-    pub(super) queue: ControllerSettings,
-    pub(super) seed: u64,
-    pub(super) kube: mpsc::Receiver<Vec<Change>>,
-    pub(super) host_status: Arc<HostStatus>,
-    pub(super) events: mpsc::UnboundedSender<Event>,
-    pub(super) urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
+pub struct Parts {
+    /// The name of the node.
+    pub node: String,
+    /// The store of the records.
+    pub api: Arc<dyn etcd::Api>,
+    /// The node's addresses, to be published in its record.
+    pub addresses: Vec<Address>,
+    /// For the queue of listings.
+    pub queue: ControllerSettings,
+    /// Of the pauses after failures.
+    pub seed: u64,
+    /// Changes of Kubernetes' Nodes. The first ones are all of them.
+    pub kube: mpsc::Receiver<Vec<Change>>,
+    /// Shows the state to operators.
+    pub host_status: Arc<HostStatus>,
+    /// Where events go.
+    pub events: mpsc::UnboundedSender<Event>,
+    /// An operator's requests for a new listing.
+    pub urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
 }
 
 /// The only key in the queue.
@@ -140,42 +145,8 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// The numbering of one node without a cluster and without version changes. The settings of `instances` name the
-    /// node.
-    pub fn alone(
-        node: &str,
-        (instances, backends): (Arc<Instances>, Backends),
-        store: Arc<dyn etcd::Api>,
-        addresses: Vec<Address>,
-        seed: u64,
-    ) -> Self {
-        // The receiver is dropped: events are ignored.
-        let (events, _) = mpsc::unbounded_channel();
-        let backends = Backends {
-            etcd: Some(Arc::clone(&store)),
-            ..backends
-        };
-        let guest = Watched {
-            supervisor: Supervisor::alone(&instances),
-            instance: NodeInstance::new(Active::new(instances), node, backends),
-            handovers: mpsc::channel(1).1,
-        };
-        let parts = Parts {
-            node: node.to_owned(),
-            api: store,
-            addresses,
-            queue: ControllerSettings::default(),
-            seed,
-            kube: mpsc::channel(1).1,
-            host_status: HostStatus::new(Facts::default()),
-            events,
-            urgent_keys: mpsc::unbounded_channel().1,
-        };
-        Self::new(guest, parts)
-    }
-
-    /// Ready to run.
-    pub(super) fn new(guest: Watched, parts: Parts) -> Self {
+    /// Ready to run. The settings of `guest` name the node.
+    pub fn new(guest: Watched, parts: Parts) -> Self {
         let instances = guest.instance.slot.instances();
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);

@@ -29,7 +29,7 @@ const MISSED_FEW: usize = 8;
 /// All renderers, shared by the loop, the processor's calls, and retries. Each renderer runs at most one call at a
 /// time.
 #[derive(Clone)]
-pub(super) struct Rendering(Arc<Mutex<Inner>>);
+pub struct Rendering(Arc<Mutex<Inner>>);
 
 struct Inner {
     states: RendererStates,
@@ -64,7 +64,8 @@ pub(super) struct RendererStatus {
 }
 
 impl Rendering {
-    pub(super) fn new(renderers: Vec<(NodeInstance, Supervisor)>) -> Self {
+    /// The renderers in calling order, each with what handles its failures.
+    pub fn new(renderers: Vec<(NodeInstance, Supervisor)>) -> Self {
         let states = RendererStates::new(renderers.len());
         let renderers = renderers.into_iter().map(|(instance, supervisor)| Renderer {
             name: instance.name(),
@@ -81,12 +82,12 @@ impl Rendering {
     }
 
     /// Call once after each of the processor's own calls: what it did not request again counts from then on.
-    pub(super) async fn settle(&self) {
+    pub async fn settle(&self) {
         self.0.lock().await.states.settle();
     }
 
     /// The positions of renderers that need a full resync.
-    pub(super) async fn out_of_step(&self) -> Vec<usize> {
+    pub async fn out_of_step(&self) -> Vec<usize> {
         self.0.lock().await.states.out_of_step()
     }
 
@@ -94,7 +95,7 @@ impl Rendering {
     ///
     /// # Errors
     /// Why it did not take it, in one line.
-    pub(super) async fn resync_beside(&self, renderer: usize) -> Result<(), String> {
+    pub async fn resync_beside(&self, renderer: usize) -> Result<(), String> {
         let (instance, event) = {
             let mut inner = self.0.lock().await;
             let Some(event) = inner.states.begin_resync(renderer) else {

@@ -8,7 +8,7 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
 use super::READING_RETRY;
-use super::{Actor, Begin, Task};
+use super::{Actor, Task};
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{Error, Nothing};
@@ -34,22 +34,11 @@ const DOWN_PAUSE_MAX: Duration = Duration::from_secs(30);
 impl Actor {
     /// Begins the instance. Afterwards its store is read or will be read again soon, or the instance is to be begun
     /// again soon.
-    pub(super) async fn begin(&mut self, mut how: Begin) {
+    pub(super) async fn begin(&mut self) {
         self.due.remove(&Task::Begin);
-        loop {
-            let Err(Failure { error, .. }) = self.try_begin(how).await else {
-                break;
-            };
+        if let Err(Failure { error, .. }) = self.try_begin().await {
             self.datastore.slot.end();
             self.due.remove(&Task::Reading);
-            if how == Begin::FromRecording {
-                tracing::warn!(
-                    instance = self.settings.instance,
-                    "it can't go on from its recording ({error}): beginning with what the store has"
-                );
-                how = Begin::FromStore;
-                continue;
-            }
             self.downs = self.downs.saturating_add(1);
             let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
             self.due.insert(Task::Begin, Instant::now() + pause);
@@ -59,32 +48,25 @@ impl Actor {
                 again_in_ms: ms(pause),
             });
             self.unread = Some(error);
-            break;
         }
         self.show_serving();
     }
 
-    async fn try_begin(&mut self, how: Begin) -> Result<(), Failure> {
+    /// With only what the store has, never from the recording: a DEL may have stored the release and nothing more. The
+    /// recording then still has the pod's address, ADD would return it without another write, and the next host would
+    /// not know of it.
+    async fn try_begin(&mut self) -> Result<(), Failure> {
         self.unread = Some("the instance is being built again".to_owned());
-        let should_have = match how {
-            Begin::FromStore => {
-                self.has = Inventory::default();
-                self.datastore.slot.begin(self.valid_entry).await?;
-                if self.valid_entry.is_some() || !self.is_begun {
-                    // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
-                    self.answers.begin_life(self.datastore.last_entry()).await;
-                }
-                self.is_begun = true;
-                self.valid_entry = None;
-                let remembered = self.remembered.inventory().without(self.released.ids());
-                self.wanted.with(&remembered)
-            }
-            Begin::FromRecording => {
-                self.datastore.begin_again().await?;
-                self.has = Inventory::of_guest(&self.datastore.eni_infos().await?);
-                self.wanted.clone()
-            }
-        };
+        self.has = Inventory::default();
+        self.datastore.slot.begin(self.valid_entry).await?;
+        if self.valid_entry.is_some() || !self.is_begun {
+            // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
+            self.answers.begin_life(self.datastore.last_entry()).await;
+        }
+        self.is_begun = true;
+        self.valid_entry = None;
+        let remembered = self.remembered.inventory().without(self.released.ids());
+        let should_have = self.wanted.with(&remembered);
         // The reading needs all of them: it drops allocations on addresses that no interface has.
         let additions = self.has.additions_to(&should_have);
         self.remembered
@@ -108,7 +90,7 @@ impl Actor {
             error,
         });
         self.pause_between_ends().await;
-        self.begin(self.after_end).await;
+        self.begin().await;
     }
 
     /// Makes another version active, with the state of the one before.
@@ -130,7 +112,7 @@ impl Actor {
                 self.not_serving
                     .send_replace(Some("the instance is being built again".to_owned()));
             }
-            self.begin(Begin::FromStore).await;
+            self.begin().await;
         }
     }
 
@@ -146,7 +128,7 @@ impl Actor {
         self.valid_entry = Some(valid_entry);
         self.datastore.slot.end();
         self.pause_between_ends().await;
-        self.begin(Begin::FromStore).await;
+        self.begin().await;
     }
 
     async fn pause_between_ends(&mut self) {
@@ -164,8 +146,6 @@ impl Actor {
             Ok(()) => {
                 self.unread = None;
                 self.datastore.was_read();
-                // From here on it reads the store.
-                self.after_end = Begin::FromStore;
                 self.readings_failed = 0;
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;

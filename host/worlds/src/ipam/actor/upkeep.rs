@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
-use super::{Actor, Begin, LEAVING_PERIOD, SYNC_PERIOD, Task, WARM_PERIOD};
+use super::{Actor, LEAVING_PERIOD, SYNC_PERIOD, Task, WARM_PERIOD};
 
 /// How often the actor asks the container runtime for its sandboxes.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(120);
 impl Actor {
     pub(super) async fn do_due(&mut self) {
         if self.take_due(Task::Begin) {
-            self.begin(Begin::FromStore).await;
+            self.begin().await;
         }
         let done = self.try_due().await;
         if let Err(Failure { error, .. }) = done {

@@ -53,13 +53,10 @@ struct Json {
     ingress: bool,
     /// GKE treats `null` as absent.
     #[serde(default, deserialize_with = "or_default")]
-    exposed_ports: BTreeMap<String, Nullable>,
+    exposed_ports: BTreeMap<String, Option<Port>>,
 }
 
 /// The options of a port; `null` means none.
-#[derive(Deserialize)]
-struct Nullable(Option<Port>);
-
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Port {
@@ -140,7 +137,7 @@ fn holds_list(value: &Value) -> bool {
 fn exposed(json: &Json, service: &Service) -> Result<BTreeMap<u16, Exposed>, String> {
     json.exposed_ports
         .iter()
-        .map(|(text, Nullable(said))| {
+        .map(|(text, said)| {
             let wrong = |reason: String| format!("exposed_ports: port `{}`: {reason}", text.escape_debug());
             let number = port_number(text).ok_or_else(|| wrong("must be a number from 1 to 65535".to_owned()))?;
             let port_name = port_name(number, service).map_err(wrong)?;
