@@ -318,9 +318,15 @@ mod tests {
         };
         check(json!({}), "missing field `name`");
         check(json!({"name": "net"}), "missing field `ipam`");
-        check(json!({"name": "net", "ipam": "x"}), "`ipam`: invalid type: string \"x\"");
+        check(
+            json!({"name": "net", "ipam": "x"}),
+            "`ipam`: invalid type: string \"x\"",
+        );
         check(json!({"name": "net", "ipam": {}}), "`ipam`: missing field `type`");
-        check(json!({"name": "net", "dns": [], "ipam": {"type": "t"}}), "`dns`: invalid type: sequence");
+        check(
+            json!({"name": "net", "dns": [], "ipam": {"type": "t"}}),
+            "`dns`: invalid type: sequence",
+        );
         for (member, value, rule) in [
             ("type", json!(5), "invalid type: integer `5`"),
             ("socket", json!("run/s"), "\"run/s\" is not an absolute path"),
@@ -347,7 +353,10 @@ mod tests {
                 "[0].dst`: \"10.0.0.0\" is not a network such as 0.0.0.0/0",
             ),
             (json!([{"dst": "::/0", "gw": 1}]), "[0].gw`: "),
-            (json!([{"dst": "::/0", "scope": 256}]), "[0].scope`: invalid value: integer `256`"),
+            (
+                json!([{"dst": "::/0", "scope": 256}]),
+                "[0].scope`: invalid value: integer `256`",
+            ),
         ] {
             check(with_ipam("routes", routes), &format!("`ipam.routes{expected}"));
         }

@@ -83,17 +83,15 @@ fn ask(socket: &Path, request: &[u8]) -> Result<Line, CniError> {
 fn not_connected(socket: &Path, error: &io::Error) -> CniError {
     let text = format!("connecting to the host at `{}`: {error}", socket.display());
     match error.kind() {
-        ErrorKind::NotFound
-        | ErrorKind::NotADirectory
-        | ErrorKind::ConnectionRefused
-        | ErrorKind::ConnectionReset => CniError::new(
-            TRY_AGAIN_LATER,
-            format!("the host is down: {text}; start `trueup run`, or correct `ipam.socket`"),
-        ),
-        ErrorKind::PermissionDenied => CniError::new(
-            IO,
-            format!("{text}; only root and the host's own user may ask it"),
-        ),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
+            CniError::new(
+                TRY_AGAIN_LATER,
+                format!("the host is down: {text}; start `trueup run`, or correct `ipam.socket`"),
+            )
+        }
+        ErrorKind::PermissionDenied => {
+            CniError::new(IO, format!("{text}; only root and the host's own user may ask it"))
+        }
         _ => CniError::new(IO, text),
     }
 }

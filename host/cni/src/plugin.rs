@@ -51,7 +51,12 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
     if let What::Add(_) = ask.what {
         take_back(ask)?;
     }
-    let Ipam { socket, timeout_ms, spool_dir, .. } = &ask.settings.ipam;
+    let Ipam {
+        socket,
+        timeout_ms,
+        spool_dir,
+        ..
+    } = &ask.settings.ipam;
     let line = host::exchange(socket.as_ref(), request, Duration::from_millis(*timeout_ms));
     let outcome = conclude(ask, line.and_then(|line| Answer::parse(&line)))?;
     let (Outcome::Spool(why), Some(dir)) = (&outcome, spool_dir) else {

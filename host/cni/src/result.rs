@@ -50,7 +50,11 @@ struct Versions {
 ///
 /// # Errors
 /// Code 5 if it can't be written as JSON.
-pub(crate) fn of_add(version: Version, Settings { ipam, dns, .. }: &Settings, allocation: Allocation) -> Result<String, CniError> {
+pub(crate) fn of_add(
+    version: Version,
+    Settings { ipam, dns, .. }: &Settings,
+    allocation: Allocation,
+) -> Result<String, CniError> {
     print(&AddResult {
         cni_version: version,
         ips: [Ip {

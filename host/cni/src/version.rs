@@ -46,7 +46,11 @@ impl Version {
         };
         let found = Self::ALL.into_iter().find(|version| value == version.text());
         found.ok_or_else(|| {
-            let msg = format!("`cniVersion` {}: this plugin speaks {}", shown(value.to_string()), known());
+            let msg = format!(
+                "`cniVersion` {}: this plugin speaks {}",
+                shown(value.to_string()),
+                known()
+            );
             CniError::new(INCOMPATIBLE_VERSION, msg)
         })
     }

@@ -67,7 +67,7 @@ type Made = fn(&Case) -> &'static str;
 
 #[test]
 fn guests_that_are_made_here() {
-    let cases: [(&str, Made); 5] = [
+    let cases: [(&str, Made); 11] = [
         ("cut-off-component", |case| {
             let text = format!(
                 "(component (core module (memory 1) (data (i32.const 0) \"{}\")))",

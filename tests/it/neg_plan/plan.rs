@@ -98,11 +98,7 @@ fn comes_to_wait(stage: &mut Stage) {
 fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let plan = stage.site.plan().exits(3);
-    assert_eq!(
-        plan.last_line(),
-        "1 neg: 6 to create, 0 to destroy, 0 failed",
-        "{plan}"
-    );
+    assert_eq!(plan.last_line(), "1 neg: 6 to create, 0 to destroy, 0 failed", "{plan}");
     for line in [
         "shop/web/80  +6",
         "  + neg      web  in europe-west3-a, subnet default",
@@ -133,7 +129,11 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     let plan = planned(&stage, 3);
     assert_eq!((stage.compute.operations().len(), state(&stage)), before);
     let key = &plan["keys"][0];
-    assert_eq!(key["waits_ms"], json!(5 * WAIT_MS), "five pauses between six steps: {key}");
+    assert_eq!(
+        key["waits_ms"],
+        json!(5 * WAIT_MS),
+        "five pauses between six steps: {key}"
+    );
     let text = stage.site.plan().exits(3);
     assert_eq!(text.last_line(), "1 neg: 6 to create, 6 to destroy, 0 failed");
     let first = ZONES[0];
@@ -183,7 +183,10 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
     assert_eq!(steps.iter().filter(|step| step.0 == "detach").count(), 5, "{steps:?}");
     assert_eq!(key["waits_ms"], json!(5 * LONG_MS));
     let text = stage.site.plan().exits(3);
-    assert!(text.stdout.starts_with("shop/web/80  +6 -5, 50 min of pauses\n"), "{text}");
+    assert!(
+        text.stdout.starts_with("shop/web/80  +6 -5, 50 min of pauses\n"),
+        "{text}"
+    );
 
     // It has ended: the host waits, and the plan's first pause is the rest of that wait.
     stage.compute.end_operations();
@@ -207,10 +210,7 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     let failing = "shop/api/80  +4, then fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
     assert!(plan.stdout.lines().any(|line| line == failing), "{plan}");
     assert!(plan.stdout.lines().any(|line| line == "shop/web/80  +6"), "{plan}");
-    assert_eq!(
-        plan.last_line(),
-        "2 negs: 10 to create, 0 to destroy, 1 failed"
-    );
+    assert_eq!(plan.last_line(), "2 negs: 10 to create, 0 to destroy, 1 failed");
     let json = planned(&stage, 1);
     assert!(json["keys"][0]["error"].as_str().unwrap().contains("409"), "{json}");
 

@@ -242,6 +242,8 @@ fn a_run_ends_with_a_message_when_the_store_refuses_connections() {
     );
     // It was tried as often as any other work, with pauses in between.
     let events = document["events"].as_array().unwrap().iter();
-    let tries = events.filter(|event| event["failed"]["key"] == "nodesync/node-a").count();
+    let tries = events
+        .filter(|event| event["failed"]["key"] == "nodesync/node-a")
+        .count();
     assert_eq!(u64::try_from(tries).unwrap(), FAILURES_MAX_ONCE, "{document}");
 }

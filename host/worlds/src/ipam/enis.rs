@@ -164,7 +164,11 @@ impl Inventory {
         let mut sorted: Vec<_> = wanted.enis.values().collect();
         sorted.sort_by_key(|eni| (eni.device_number, &eni.eni_id));
         let mut missing: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-        for (ip, id) in wanted.addresses.iter().filter(|(ip, _)| self.interface_of(ip).is_none()) {
+        for (ip, id) in wanted
+            .addresses
+            .iter()
+            .filter(|(ip, _)| self.interface_of(ip).is_none())
+        {
             missing.entry(id).or_default().push(ip);
         }
         let mut additions = Vec::new();

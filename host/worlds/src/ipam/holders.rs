@@ -193,19 +193,22 @@ impl Holders {
 
     /// Holders that the container runtime does not list, by address.
     pub(super) fn missing(&self, now: Instant) -> Vec<Forgotten> {
-        let missing = self.by_key.iter().filter_map(|([network, container, interface], holder)| {
-            let missing = now.duration_since(holder.missing?).as_millis();
-            Some(Forgotten {
-                ip: holder.ip.clone(),
-                key: IpamKey {
-                    network_name: network.clone(),
-                    container_id: container.clone(),
-                    if_name: interface.clone(),
-                },
-                pod: holder.pod.clone(),
-                missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
-            })
-        });
+        let missing = self
+            .by_key
+            .iter()
+            .filter_map(|([network, container, interface], holder)| {
+                let missing = now.duration_since(holder.missing?).as_millis();
+                Some(Forgotten {
+                    ip: holder.ip.clone(),
+                    key: IpamKey {
+                        network_name: network.clone(),
+                        container_id: container.clone(),
+                        if_name: interface.clone(),
+                    },
+                    pod: holder.pod.clone(),
+                    missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
+                })
+            });
         let mut missing: Vec<Forgotten> = missing.collect();
         missing.sort_by(|a, b| a.ip.cmp(&b.ip));
         missing
@@ -224,14 +227,17 @@ impl Holders {
         if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;
         }
-        let named = self.by_key.iter().filter_map(|([network, container, interface], holder)| {
-            Some(Named {
-                network: network.clone(),
-                container: container.clone(),
-                interface: interface.clone(),
-                pod: holder.pod.clone()?,
-            })
-        });
+        let named = self
+            .by_key
+            .iter()
+            .filter_map(|([network, container, interface], holder)| {
+                Some(Named {
+                    network: network.clone(),
+                    container: container.clone(),
+                    interface: interface.clone(),
+                    pod: holder.pod.clone()?,
+                })
+            });
         self.write_at = match self.file.replace(&named.collect::<Vec<_>>()) {
             Ok(()) => None,
             Err(error) => {

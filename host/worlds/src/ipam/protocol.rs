@@ -386,8 +386,16 @@ mod tests {
             ),
             (r#"{"v":1.5}"#, 5, "version 1.5"),
             (r#"{"v":1}"#, 6, "missing field `command`"),
-            (r#"{"v":1,"command":"add"}"#, 6, "unknown variant `add`, expected one of `ADD`"),
-            (r#"{"v":1,"command":"STATUS","instance":1}"#, 6, "invalid type: integer `1`"),
+            (
+                r#"{"v":1,"command":"add"}"#,
+                6,
+                "unknown variant `add`, expected one of `ADD`",
+            ),
+            (
+                r#"{"v":1,"command":"STATUS","instance":1}"#,
+                6,
+                "invalid type: integer `1`",
+            ),
             (
                 r#"{"v":1,"command":"ADD","containerId":"c","ifName":"e"}"#,
                 6,
@@ -399,7 +407,11 @@ mod tests {
                 "invalid type: integer `7`",
             ),
             (r#"{"v":1,"command":"GC","network":"n"}"#, 6, "missing field `valid`"),
-            (r#"{"v":1,"command":"GC","network":"n","valid":[["c"]]}"#, 6, "invalid length 1"),
+            (
+                r#"{"v":1,"command":"GC","network":"n","valid":[["c"]]}"#,
+                6,
+                "invalid length 1",
+            ),
             (
                 r#"{"v":1,"command":"GC","network":"n","valid":[],"gcMigrated":null}"#,
                 6,

@@ -55,7 +55,7 @@ pub(super) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
     let (mut plans, mut found, mut gone) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     let known: Vec<Key> = negs.known.keys().cloned().collect();
-    for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
+    for (key, work) in keyed::plan::wanted(&mut negs, &setup.keyed, of.all, known, plan) {
         let text = key.to_string();
         if work.as_ref().is_ok_and(|work| work.is_gone) {
             gone.insert(text.clone());
@@ -111,7 +111,9 @@ async fn plan_key(
     };
     let ended = course.run().await;
     if course.calls >= CALLS_MAX {
-        notes.push(format!("{key}: more follows that is not planned: a plan makes {CALLS_MAX} calls"));
+        notes.push(format!(
+            "{key}: more follows that is not planned: a plan makes {CALLS_MAX} calls"
+        ));
     }
     KeyPlan {
         writes: course.writes,
@@ -143,7 +145,9 @@ impl Course {
     async fn begin(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &str, work: Work) -> Result<Self, String> {
         let instances = setup.keyed.active.instances().with_settings(&work.settings);
         let snapshot = instances.state_now(key).await?;
-        let under_way = snapshot.as_deref().map(|snapshot| under_way(snapshot, &instances.settings));
+        let under_way = snapshot
+            .as_deref()
+            .map(|snapshot| under_way(snapshot, &instances.settings));
         let under_way = under_way.unwrap_or_default();
         let began_ms = SystemClock.now_ms();
         let clock = Arc::new(VirtualClock::new(began_ms));
@@ -224,9 +228,7 @@ impl Course {
         match answer {
             Ok(_) => Ok(Ok(())),
             // One NEG failed; the guest goes on with the others.
-            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => {
-                Ok(Err(describe(&error, None)))
-            }
+            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => Ok(Err(describe(&error, None))),
             Err(error) => Err(describe(&error, None)),
         }
     }

@@ -123,9 +123,8 @@ impl Rendering {
             if calls.is_empty() {
                 break;
             }
-            let is_short = |calls: &[Call]| {
-                calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync(_)))
-            };
+            let is_short =
+                |calls: &[Call]| calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync(_)));
             if times > CATCHING_UP_MAX || is_short(&calls) {
                 all_wait = Some(inner);
             }

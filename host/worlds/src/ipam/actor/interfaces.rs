@@ -171,7 +171,11 @@ impl Actor {
             eni_id: id.to_owned(),
             force: false,
         };
-        match self.datastore.ask("datastore.remove-eni-from-data-store", &args).await? {
+        match self
+            .datastore
+            .ask("datastore.remove-eni-from-data-store", &args)
+            .await?
+        {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
                 self.reported.remove(id);
@@ -198,7 +202,11 @@ impl Actor {
             ipv4: ip.to_owned(),
             force: false,
         };
-        match self.datastore.ask("datastore.del-ipv4-address-from-store", &args).await? {
+        match self
+            .datastore
+            .ask("datastore.del-ipv4-address-from-store", &args)
+            .await?
+        {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
                 self.has.remove_address(ip);
                 self.forget_soon();

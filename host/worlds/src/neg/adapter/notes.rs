@@ -19,7 +19,11 @@ pub(super) enum Subject {
 }
 
 /// The notes of the touched objects.
-pub(super) fn of(touched: Touched, index: &Index, settings: &Settings) -> impl Iterator<Item = (Subject, BTreeSet<String>)> {
+pub(super) fn of(
+    touched: Touched,
+    index: &Index,
+    settings: &Settings,
+) -> impl Iterator<Item = (Subject, BTreeSet<String>)> {
     let nodes = touched.nodes.into_iter().map(|node| {
         let note = of_node(&node, index, settings);
         (Subject::Node(node), note.into_iter().collect())

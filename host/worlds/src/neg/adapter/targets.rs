@@ -251,7 +251,9 @@ impl Targets {
             false => self.index.everything(),
         };
         let notes = notes::of(touched, &self.index, &self.settings);
-        notes.flat_map(|(subject, now)| self.notes.set(&subject, now.into())).collect()
+        notes
+            .flat_map(|(subject, now)| self.notes.set(&subject, now.into()))
+            .collect()
     }
 
     /// The name of the NEG in each subnet.
