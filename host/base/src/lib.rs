@@ -1,5 +1,6 @@
 //! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on
-//! loopback, how it reads and replaces files, what bytes a guest is, and texts that are safe to show.
+//! loopback, how it reads and replaces files, what bytes a guest is, limits of how often something happens, and texts that
+//! are safe to show.
 //!
 //! Compiles and runs no guest, and knows nothing of configuration files.
 #![forbid(unsafe_code)]
@@ -16,3 +17,4 @@ pub mod progress;
 pub mod regular;
 pub mod replace;
 pub mod text;
+pub mod window;

@@ -8,10 +8,11 @@
 //! ```
 //! `holdings.rs` limits what all calls of one round may destroy.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use trueup_base::text::counted;
+use trueup_base::window::Window;
 
 use crate::grants::Grant;
 use crate::holdings::Holdings;
@@ -25,8 +26,8 @@ pub const WINDOW_MS: u64 = 60_000;
 /// whatever its versions call themselves, so that another name is no other quota.
 #[derive(Debug, Default)]
 pub struct Quotas {
-    /// By capability, oldest first, none older than the window.
-    asked_at_ms: Mutex<BTreeMap<String, VecDeque<u64>>>,
+    /// By capability.
+    asked_at_ms: Mutex<BTreeMap<String, Window>>,
     /// What the guest holds, and how much of it may be destroyed.
     pub holdings: Holdings,
 }
@@ -37,16 +38,8 @@ impl Quotas {
     pub fn admit(&self, capability: &str, per_minute: u32, now_ms: u64) -> bool {
         let mut all = self.asked_at_ms.lock();
         let asked = all.entry(capability.to_owned()).or_default();
-        // Another thread may have been first: the times stay in order.
-        let now_ms = asked.back().map_or(now_ms, |last| now_ms.max(*last));
-        while asked.front().is_some_and(|at| at.saturating_add(WINDOW_MS) <= now_ms) {
-            asked.pop_front();
-        }
-        let fits = u32::try_from(asked.len()).is_ok_and(|count| count < per_minute);
-        if fits {
-            asked.push_back(now_ms);
-        }
-        fits
+        let per_minute = usize::try_from(per_minute).unwrap_or(usize::MAX);
+        asked.admit(per_minute, WINDOW_MS, now_ms).is_ok()
     }
 }
 

@@ -11,7 +11,6 @@ pub(crate) mod admin;
 pub(crate) mod faults;
 pub(crate) mod pattern;
 pub(crate) mod pipeline;
-pub(crate) mod rate;
 pub(crate) mod refusal;
 pub(crate) mod server;
 pub(crate) mod service;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde::Serialize;
+use trueup_base::window::Window;
 
-use super::rate::Rate;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Counted since the start, or since the counters were last cleared.
 #[derive(Default, Serialize)]
@@ -21,14 +22,17 @@ pub(crate) struct Counters {
 /// The requests in flight, and the counters.
 pub(crate) struct Traffic {
     pub(crate) counters: Counters,
-    rate: Option<Rate>,
+    rate_limit_per_second: Option<NonZeroU32>,
+    /// In nanoseconds.
+    admitted: Window,
 }
 
 impl Traffic {
     pub(crate) fn new(rate_limit_per_second: Option<NonZeroU32>) -> Self {
         Self {
             counters: Counters::default(),
-            rate: rate_limit_per_second.map(Rate::new),
+            rate_limit_per_second,
+            admitted: Window::default(),
         }
     }
 
@@ -45,7 +49,11 @@ impl Traffic {
 
     /// Admits the request. An error is the number of nanoseconds until the limit admits one.
     pub(crate) fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
-        self.rate.as_mut().map_or(Ok(()), |rate| rate.admit(now_ns))
+        let Some(limit) = self.rate_limit_per_second else {
+            return Ok(());
+        };
+        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+        self.admitted.admit(limit, SECOND_NS, now_ns)
     }
 
     /// Sets the counters to zero. Requests in flight stay known.

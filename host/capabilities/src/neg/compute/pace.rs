@@ -1,10 +1,10 @@
 //! Limits the API's load: requests in any second, and concurrent requests. First come, first served.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
+use trueup_base::window::Window;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -12,8 +12,9 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Pace {
     at_a_time: Semaphore,
     per_second: usize,
-    /// The times of the latest requests, as many as are allowed per second.
-    latest: Mutex<VecDeque<Instant>>,
+    /// In nanoseconds since then.
+    latest: Mutex<Window>,
+    since: Instant,
 }
 
 impl Pace {
@@ -22,6 +23,7 @@ impl Pace {
             at_a_time: Semaphore::new(usize::from(at_a_time)),
             per_second: usize::try_from(per_second).unwrap_or(usize::MAX),
             latest: Mutex::default(),
+            since: Instant::now(),
         }
     }
 
@@ -30,12 +32,10 @@ impl Pace {
         let permit = self.at_a_time.acquire().await.ok()?;
         // Held while it waits: first come, first served.
         let mut latest = self.latest.lock().await;
-        if latest.len() >= self.per_second
-            && let Some(oldest) = latest.pop_front()
-        {
-            sleep_until(oldest + SECOND).await;
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        while let Err(left) = latest.admit(self.per_second, nanoseconds(SECOND), nanoseconds(self.since.elapsed())) {
+            sleep(Duration::from_nanos(left)).await;
         }
-        latest.push_back(Instant::now());
         Some(permit)
     }
 }
