@@ -1,6 +1,6 @@
 //! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on
-//! loopback, how it reads and replaces files, what bytes a guest is, limits of how often something happens, and texts that
-//! are safe to show.
+//! loopback, how it reads and replaces files, what bytes a guest is, limits of how often something happens, and texts
+//! that are safe to show.
 //!
 //! Compiles and runs no guest, and knows nothing of configuration files.
 #![forbid(unsafe_code)]

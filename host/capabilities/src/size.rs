@@ -1,5 +1,5 @@
-//! The size of answers and of requests' arguments as JSON, for the limits on both. They apply whether or not anything is
-//! recorded.
+//! The size of answers and of requests' arguments as JSON, for the limits on both. They apply whether or not anything
+//! is recorded.
 
 use std::io;
 

@@ -3,9 +3,10 @@
 //! A folder of JSON Lines files, in which a hash chains each line to the previous one. A management action continues
 //! only after its line is on the disk. A refusal's line is with the operating system at once, and on the disk within a
 //! minute: a guest with many refusals must neither make the host wait for its disk nor fill it. The log therefore
-//! writes [`LINES_PER_MINUTE_MAX`] refusals per guest. Guests cannot see the log: no journal depends on it, and a replay
-//! writes none. A chain without a key reveals lines that were edited, removed, inserted or moved. It does not protect
-//! against an attacker who rewrites the whole folder. To detect that too, copy `head` to another machine now and then.
+//! writes [`LINES_PER_MINUTE_MAX`] refusals per guest. Guests cannot see the log: no journal depends on it, and a
+//! replay writes none. A chain without a key reveals lines that were edited, removed, inserted or moved. It does not
+//! protect against an attacker who rewrites the whole folder. To detect that too, copy `head` to another machine now
+//! and then.
 //!
 //! ```text
 //! Guard (refusals) -- budget --\

@@ -401,7 +401,7 @@ fn a_guest_with_too_many_refusals_has_its_lines_and_a_notice() {
 }
 
 #[test]
-fn lines_that_are_not_synced_are_in_the_files_and_counted_with_the_next_sync() {
+fn lines_that_are_not_synced_are_in_the_files_and_counted_later() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
     refuse(&audit, 20);

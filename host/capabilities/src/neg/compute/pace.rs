@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Pace {
     at_a_time: Semaphore,
     per_second: usize,
-    /// In nanoseconds since then.
+    /// In nanoseconds since `since`.
     latest: Mutex<Window>,
     since: Instant,
 }
