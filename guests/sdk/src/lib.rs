@@ -5,7 +5,7 @@
 //! - [`Telemetry`] and [`Clock`] are the log, metrics and clock; [`Imports`] asks the host for them.
 //! - [`settings`] reads the settings, [`snapshot`] the state of an earlier version.
 //! - [`address`], [`network`], [`text`] and [`words`] are pure helpers; [`etcd`] words the database's errors.
-//! - `testing` (the feature of that name) records what a guest asks, for its native tests.
+//! - `testing` (the feature of that name) records what a guest logs and measures, for its native tests.
 //!
 //! Knows no world. docs/guests.md describes how to write a guest.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
