@@ -19,7 +19,7 @@ mod node;
 mod notes;
 mod targets;
 
-pub(crate) use desired::{Changed, Desired, Locations};
+pub(crate) use desired::{Desired, Locations};
 pub(crate) use key::Key;
 pub(crate) use targets::Targets;
 pub(crate) use trueup_config::NEG_NAMES;

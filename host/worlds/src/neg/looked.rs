@@ -1,17 +1,17 @@
 //! Takes in what the source says, and queues the keys that it changes: at once, or after a pause if more of the same
 //! change may follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_sources::{Batch, Kind, ObjectRef};
-use trueup_work::decisions::{ChangedNodes, ChangedObject, Input as Changed};
+use trueup_sources::{Batch, Kind};
 use trueup_work::files;
 use trueup_work::keyed::SourceChanges;
 use trueup_work::lifecycle::quarantine::digest_of;
+use trueup_work::objects::Id;
 
 use super::{Negs, pop_due};
-use crate::neg::adapter::{Changed as Affected, Desired, Key};
+use crate::neg::adapter::{Desired, Key};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
 /// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would
@@ -24,54 +24,35 @@ const GATHER_MAX_MS: u64 = 5_000;
 impl Negs<'_> {
     /// Takes in what the source says, including what can't be read.
     pub(super) fn take_in(&mut self, batch: &Batch) -> SourceChanges<Key> {
-        let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
-        for change in &batch.changes {
-            let before = self.objects.apply(change);
-            inputs.insert(change.reference.clone(), Changed::of(change, before.as_ref()));
-        }
         let has_keys = self.known.keys().next().is_some();
         let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
+        let locations = self.targets.locations().clone();
         let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
-        if changed.more_locations
+        if *self.targets.locations() != locations
             && !self.setup.keyed.host_context.plans()
             && let Err(error) = files::replace_json(&self.locations_file, self.targets.locations())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
         }
-        let mut held = Vec::new();
-        if changed.completed {
+        let completed = self.targets.completed();
+        if completed {
             // Keys that were deleted while the host was down, or while something could not be read.
             changed.affected.extend(self.gone());
-        } else if !self.targets.is_complete() {
-            held = self.missing();
+        } else if !changed.complete {
+            changed.held = self.missing();
         }
-        let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
-        let gathers = self.setup.neg.source.is_cluster() && !self.once && !changed.completed;
-        for key in &affected {
+        changed.affected.retain(|key| self.is_news(key));
+        let gathers = self.setup.neg.source.is_cluster() && !self.once && !completed;
+        for key in &changed.affected {
             if gathers {
                 self.gather(key);
             } else {
                 self.entry(key).inbox.sync = true;
             }
         }
-        let seen = changed.seen.into_iter().filter_map(|concern| {
-            let input = inputs.get(&concern.reference)?.clone();
-            let keys = concern.keys.into_iter().collect();
-            Some(ChangedObject { input, keys })
-        });
-        SourceChanges {
-            affected,
-            held,
-            seen: seen.collect(),
-            nodes: ChangedNodes::default(),
-            notes: changed.notes,
-            is_empty: changed.is_empty,
-            no_nodes: changed.no_nodes,
-            complete: self.targets.is_complete(),
-            objects: self.objects.counts(),
-        }
+        changed
     }
 
     /// The desired state of a key has changed, and more of the same change may follow.
@@ -102,15 +83,19 @@ impl Negs<'_> {
 
     /// Known keys that a look may not name: those of Services that changed, and all keys once a look is complete
     /// again. Reads only the keys of those Services.
-    fn known_and_affected(&self, changed: &Affected) -> BTreeSet<Key> {
-        if changed.completed {
+    fn known_and_affected(&self, changed: &SourceChanges<Key>) -> BTreeSet<Key> {
+        if self.targets.completed() {
             return self.known.keys().chain(self.entries.keys()).cloned().collect();
         }
-        let services = changed.seen.iter().map(|concern| &concern.reference);
-        let services = services.filter(|reference| reference.kind == Kind::Service);
-        let keys = services.flat_map(|reference| {
+        let inputs = changed.seen.iter().map(|seen| &seen.input);
+        let services = inputs.filter(|input| input.kind == Kind::Service.name());
+        let keys = services.flat_map(|input| {
+            let service = Id {
+                namespace: input.namespace.clone(),
+                name: input.name.clone(),
+            };
             let at = |port| Key {
-                service: reference.into(),
+                service: service.clone(),
                 port,
             };
             let ports = at(0)..=at(u16::MAX);

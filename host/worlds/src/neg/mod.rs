@@ -30,7 +30,6 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_sources::Objects;
 use trueup_work::decisions::Cause;
 use trueup_work::files;
 use trueup_work::kind::SetErrorState;
@@ -85,8 +84,6 @@ pub(crate) struct Negs<'a> {
     setup: &'a NegSetup<'a>,
     once: bool,
     targets: Targets,
-    /// The contents of the source, to find out what changed.
-    objects: Objects,
     known: KnownKeys,
     /// Where Nodes are and were, for the next process.
     locations_file: PathBuf,
@@ -133,7 +130,6 @@ impl<'a> Negs<'a> {
             setup,
             once,
             targets: Targets::new(&neg.adapter, &neg.source, locations, known::held_negs(&known)),
-            objects: Objects::default(),
             known,
             locations_file: known::locations_file(state_dir),
             finishes_from_ms: 0,

@@ -1,13 +1,10 @@
-//! What a look at the source gives: the desired state of a key, and which keys a change affects.
+//! What the source says: the desired state of a key, and where Nodes are.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_sources::ObjectRef;
-
-use super::key::Key;
 
 /// The desired state of one key.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,35 +34,4 @@ pub(crate) struct Locations {
     /// Subnets of Nodes.
     #[serde(default)]
     pub(crate) subnets: BTreeSet<String>,
-}
-
-/// The effect of one look at the source.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Changed {
-    /// Keys whose desired state may have changed, including deleted ones. If the request of a Service in
-    /// [`Changed::seen`] changed, that of every other known key of it may have changed too, even of one that it named
-    /// long ago; and that of every key if [`Changed::completed`].
-    pub(crate) affected: BTreeSet<Key>,
-    /// Which objects affect which keys. Objects without affected keys are left out, except Services whose request
-    /// changed.
-    pub(crate) seen: Vec<Concern>,
-    /// New notes for the operator, one line each. A note that disappears and returns is reported again.
-    pub(crate) notes: Vec<String>,
-    /// The source contains no object, but there is something to lose: it is treated as unavailable.
-    pub(crate) is_empty: bool,
-    /// The source contains no Node any more, and there are keys.
-    pub(crate) no_nodes: bool,
-    /// This look is complete and the previous one was not: missing objects are gone.
-    pub(crate) completed: bool,
-    /// [`super::Targets::locations`] has grown.
-    pub(crate) more_locations: bool,
-}
-
-/// A changed object, and the keys that it affects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Concern {
-    /// The object.
-    pub(crate) reference: ObjectRef,
-    /// The affected keys.
-    pub(crate) keys: BTreeSet<Key>,
 }

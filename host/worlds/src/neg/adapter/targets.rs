@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES};
-use trueup_sources::{Change, Completeness, Kind, ObjectRef, Source};
+use trueup_sources::{Change, Completeness, Kind, ObjectRef, Objects, Source};
+use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
+use trueup_work::keyed::SourceChanges;
 use trueup_work::objects::Id as ServiceName;
 
 use super::annotation::{Asked, Exposed};
-use super::desired::{Changed, Concern, Desired, Locations};
+use super::desired::{Desired, Locations};
 use super::endpoints::placed;
 use super::index::{Index, Touched};
 use super::key::Key;
@@ -26,6 +28,8 @@ use crate::notes::Notes;
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     settings: Settings,
+    /// The contents of the source, to find out what changed.
+    objects: Objects,
     index: Index,
     locations: Locations,
     claims: Claims<Key>,
@@ -52,6 +56,7 @@ impl Targets {
         locations.subnets.extend(settings.subnet.iter().cloned());
         Self {
             settings: settings.clone(),
+            objects: Objects::default(),
             index: Index::default(),
             locations,
             claims: Claims::new(held),
@@ -63,8 +68,8 @@ impl Targets {
         }
     }
 
-    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when
-    /// [`Changed::more_locations`] is set.
+    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when there
+    /// are more.
     pub(crate) fn locations(&self) -> &Locations {
         &self.locations
     }
@@ -73,11 +78,18 @@ impl Targets {
     ///
     /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
     /// although there is something to lose, is treated as unavailable: see [`Completeness`].
-    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
+    ///
+    /// If the request of a Service changed, the desired state of every other known key of it may have changed too, even
+    /// of one that it named long ago; and that of every key if [`Targets::completed`].
+    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> SourceChanges<Key> {
         let mut looked = Looked::default();
         for change in changes {
             let reference = &change.reference;
             self.completeness.see(change);
+            let before = self.objects.apply(change);
+            looked
+                .inputs
+                .insert(reference.clone(), Input::of(change, before.as_ref()));
             match &change.now {
                 Some(object) => {
                     self.held.remove(reference);
@@ -113,15 +125,27 @@ impl Targets {
         if !self.was_complete {
             affected.clear();
         }
-        Changed {
+        let seen = looked.seen.into_iter().filter_map(|(reference, keys)| {
+            let input = looked.inputs.remove(&reference)?;
+            let keys = keys.into_iter().collect();
+            Some(ChangedObject { input, keys })
+        });
+        SourceChanges {
             affected,
-            seen: looked.seen,
+            held: Vec::new(),
+            seen: seen.collect(),
+            nodes: ChangedNodes::default(),
             notes,
             is_empty: missing.all,
             no_nodes: is_missed,
-            completed: self.completeness.completed(),
-            more_locations: looked.more_locations,
+            complete,
+            objects: self.objects.counts(),
         }
+    }
+
+    /// Whether the last look was complete and the one before was not: missing objects are gone.
+    pub(crate) fn completed(&self) -> bool {
+        self.completeness.completed()
     }
 
     /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
@@ -208,7 +232,6 @@ impl Targets {
             is_new |= name.as_ref().is_some_and(|name| all.insert(name.clone()));
         }
         if is_new {
-            looked.more_locations = true;
             let keys = self.index.keys().collect();
             let touched = Touched {
                 keys,
@@ -316,8 +339,10 @@ impl Targets {
 struct Looked {
     keys: BTreeSet<Key>,
     touched: Touched,
-    seen: Vec<Concern>,
-    more_locations: bool,
+    /// Which objects affect which keys. Objects without affected keys are left out, except Services whose request
+    /// changed.
+    seen: Vec<(ObjectRef, BTreeSet<Key>)>,
+    inputs: BTreeMap<ObjectRef, Input>,
 }
 
 impl Looked {
@@ -326,11 +351,8 @@ impl Looked {
         if asks_else || !touched.keys.is_empty() {
             self.keys.extend(touched.keys.iter().cloned());
             match self.seen.last_mut() {
-                Some(last) if last.reference == *reference => last.keys.extend(touched.keys.iter().cloned()),
-                _ => self.seen.push(Concern {
-                    reference: reference.clone(),
-                    keys: touched.keys.clone(),
-                }),
+                Some((last, keys)) if last == reference => keys.extend(touched.keys.iter().cloned()),
+                _ => self.seen.push((reference.clone(), touched.keys.clone())),
             }
         }
         self.touched.extend(touched);

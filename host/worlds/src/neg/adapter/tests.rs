@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_config::{NegAdapter as Settings, ZONES, is_resource_name};
 use trueup_sources::{Change, Kind, Object, Source};
+use trueup_work::keyed::SourceChanges;
 
 use super::annotation::ANNOTATION;
-use super::desired::Concern;
 use super::names::{made_name, name_in_subnet};
 use super::node::ZONE_LABEL;
 use super::*;
@@ -84,7 +84,10 @@ pub(super) fn without_objects(settings: &Settings) -> Targets {
     Targets::new(settings, &manifests(), Locations::default(), [])
 }
 
-pub(super) fn targets_with(settings: &Settings, objects: impl IntoIterator<Item = Object>) -> (Targets, Changed) {
+pub(super) fn targets_with(
+    settings: &Settings,
+    objects: impl IntoIterator<Item = Object>,
+) -> (Targets, SourceChanges<Key>) {
     let mut targets = without_objects(settings);
     let changes: Vec<Change> = objects.into_iter().map(is).collect();
     let changed = targets.take_in(&changes, true, false);
@@ -110,6 +113,11 @@ pub(super) fn target(desired: &Desired) -> Vec<String> {
         group.endpoints.iter().map(text).collect::<Vec<_>>()
     };
     desired.target.iter().flat_map(of).collect()
+}
+
+/// Whether a look showed nothing new.
+pub(super) fn is_nothing(changed: &SourceChanges<Key>) -> bool {
+    changed.affected.is_empty() && changed.seen.is_empty() && changed.notes.is_empty()
 }
 
 const BOTH: &str = r#"{"exposed_ports": {"80": {"name": "web"}, "443": {}}}"#;
@@ -322,7 +330,7 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
     let there = node("n1", json!({"metadata": {"labels": {"subnet": "other"}}}));
     let changed = all.take_in(&[is(there)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
-    assert!(changed.more_locations);
+    assert!(all.locations().subnets.contains("other"));
     assert!(all.desired(&key("b", 80)).unwrap().is_ok(), "it has the NEG");
     assert!(all.desired(&key("a", 80)).unwrap().is_err());
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use trueup_sources::ObjectRef;
+use trueup_work::decisions::{ChangedObject, Input};
 
 use super::*;
 
@@ -123,19 +124,19 @@ proptest! {
             }
             let was_complete = incremental.is_complete();
             let changed = incremental.take_in(&changes, complete, false);
-            prop_assert_eq!(changed.completed, complete && !was_complete);
+            prop_assert_eq!(incremental.completed(), complete && !was_complete);
 
             let after = answers(&incremental);
             for (key, desired) in &after.0 {
                 if before.0.get(key) != Some(desired) {
                     let is_named = before.1.contains(key) || after.1.contains(key);
-                    let is_its_service = |concern: &Concern| {
-                        let ObjectRef { kind, namespace, name } = &concern.reference;
-                        *kind == Kind::Service && *namespace == key.service.namespace && *name == key.service.name
+                    let is_its_service = |seen: &ChangedObject<Key>| {
+                        let Input { kind, namespace, name, .. } = &seen.input;
+                        kind == "Service" && *namespace == key.service.namespace && *name == key.service.name
                     };
                     let is_affected = changed.affected.contains(key);
                     let is_its = changed.seen.iter().any(is_its_service);
-                    let is_told = is_affected || (!is_named && (changed.completed || is_its));
+                    let is_told = is_affected || (!is_named && (incremental.completed() || is_its));
                     prop_assert!(is_told, "{} has another desired state and is not affected", key);
                 }
             }
