@@ -30,8 +30,8 @@ pub enum Outcome {
     /// Counts as a failure with a known pause in ms (a server's `Retry-After`): exactly that, without jitter. The pause
     /// after the next [`Outcome::Failure`] does not grow because of it.
     RetryAfter(u64),
-    /// The run was stopped before it could succeed or fail. It does not count, and the key runs again after this many ms:
-    /// 0, or longer if another key is to run first.
+    /// The run was stopped before it could succeed or fail. It does not count, and the key runs again after this many
+    /// ms: 0, or longer if another key is to run first.
     Interrupted(u64),
 }
 

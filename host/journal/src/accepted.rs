@@ -20,7 +20,7 @@ pub struct Accepted(pub Vec<Rule>);
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// `interface.function` of a question (`api.create`), or [`result_of`] a call (`result of reconciliation.reconcile`).
+    /// `interface.function` of a question, such as `api.create`, or [`result_of`] a call.
     entry: String,
     /// Its path, which begins with `args` or `result`.
     field: String,

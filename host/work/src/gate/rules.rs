@@ -9,8 +9,8 @@
 //! why = "version 2 balances in turn"
 //! ```
 //!
-//! `from` and `to` are TOML for JSON. TOML has no null, so a rule about null leaves the field out; JSON has no dates, so a
-//! rule with one never fits.
+//! `from` and `to` are TOML for JSON. TOML has no null, so a rule about null leaves the field out; JSON has no dates,
+//! so a rule with one never fits.
 
 use std::fmt::Display;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The candidate's instance of one key, and what it is compared with.
 //!
-//! The instance lives from call to call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms for
-//! a service of two ports, unoptimised, on two cores).
+//! The instance lives from call to call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms
+//! for a service of two ports, unoptimised, on two cores).
 
 use std::path::Path;
 use std::time::Duration;
@@ -71,7 +71,8 @@ pub(super) enum Judged {
 }
 
 impl CandidateInstance {
-    /// Reads the recording in `folder` up to the call with entry `n`. Goes on with `before` if its segment has that call.
+    /// Reads the recording in `folder` up to the call with entry `n`. Goes on with `before` if its segment has that
+    /// call.
     ///
     /// # Errors
     /// One line: why it can't be read.
@@ -140,8 +141,8 @@ impl CandidateInstance {
         }
     }
 
-    /// Finds out the active instance's state before the call with entry `n`, by repeating its calls since the last known
-    /// state.
+    /// Finds out the active instance's state before the call with entry `n`, by repeating its calls since the last
+    /// known state.
     ///
     /// # Errors
     /// One line: why they can't be repeated.
@@ -171,8 +172,8 @@ impl CandidateInstance {
         Ok(())
     }
 
-    /// Everything from the last known state on, with the call of entry `n` as the last. With it, a replay by the candidate
-    /// shows the same again.
+    /// Everything from the last known state on, with the call of entry `n` as the last. With it, a replay by the
+    /// candidate shows the same again.
     ///
     /// # Errors
     /// One line: why there is no such recording.

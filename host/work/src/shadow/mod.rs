@@ -1,9 +1,9 @@
 //! Shadow: a candidate decides beside the active guest, without any effect.
 //!
-//! It follows the recordings of the active guest: it makes every call in them, gets the recorded answers, and its requests
-//! and results are compared with the recorded ones. It works on a thread of its own, behind a bounded queue. The shadow
-//! skips what it can't keep up with, and never blocks the active guest. Other code decides which guest is active, and
-//! when a candidate replaces it.
+//! It follows the recordings of the active guest: it makes every call in them, gets the recorded answers, and its
+//! requests and results are compared with the recorded ones. It works on a thread of its own, behind a bounded queue.
+//! The shadow skips what it can't keep up with, and never blocks the active guest. Other code decides which guest is
+//! active, and when a candidate replaces it.
 //!
 //! ```text
 //! call of the active guest --entry--> observe --queue--> candidate's instance of that key

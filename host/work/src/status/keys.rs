@@ -359,8 +359,8 @@ impl Keys {
         self.all.values_mut().for_each(|entry| entry.corrections = 0);
     }
 
-    /// Keys whose objects another writer changes, in order. One correction may follow an edit by hand. Another host with
-    /// the same objects undoes each correction, so the next resync corrects them again.
+    /// Keys whose objects another writer changes, in order. One correction may follow an edit by hand. Another host
+    /// with the same objects undoes each correction, so the next resync corrects them again.
     pub(super) fn contested(&self) -> impl Iterator<Item = &str> {
         let contested = self
             .all
