@@ -230,7 +230,7 @@ mod tests {
             Accepted(vec![Rule {
                 from,
                 to,
-                ..self::rule("result of r.f", "result.x")
+                ..rule("result of r.f", "result.x")
             }])
         };
         let accepts = |accepted: Accepted, difference| {
