@@ -16,7 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// The maximum number of connections per address. Each needs a file descriptor. A process has 1024 by default, and the
@@ -37,13 +38,16 @@ pub(super) async fn serve(listener: TcpListener, routes: Router) {
 
 async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration) {
     let connections = Arc::new(Connections::default());
+    let mut came = 0;
     // Receivers learn from it when this future is dropped.
     let (_serving, served) = watch::channel(());
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let slot = Connections::enter(&connections);
-                tokio::spawn(connection(stream, slot, routes.clone(), head_max, served.clone()));
+                came += 1;
+                let slot = (Arc::clone(&connections), came);
+                let task = connection(stream, slot, routes.clone(), head_max, served.clone());
+                connections.enter(came, || tokio::spawn(task).abort_handle());
             }
             Err(error) => {
                 tracing::warn!("admin address: accepting a connection: {error}");
@@ -55,14 +59,13 @@ async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration)
 
 async fn connection(
     stream: TcpStream,
-    mut slot: Slot,
+    (all, id): (Arc<Connections>, u64),
     routes: Router,
     head_max: Duration,
     mut served: watch::Receiver<()>,
 ) {
     let routes = TowerToHyperService::new(routes);
-    let (all, id) = (Arc::clone(&slot.all), slot.id);
-    let service = service_fn(move |request| {
+    let service = service_fn(|request| {
         all.asked(id);
         routes.call(request)
     });
@@ -74,77 +77,48 @@ async fn connection(
     // How a connection ends does not matter here.
     tokio::select! {
         _ = &mut connection => {}
-        _ = &mut slot.taken => {}
         _ = served.changed() => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }
     }
+    all.0.lock().remove(&id);
 }
 
 /// The open connections, in the order of their arrival.
 #[derive(Debug, Default)]
-struct Connections(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    came: u64,
-    all: BTreeMap<u64, Connection>,
-}
+struct Connections(Mutex<BTreeMap<u64, Connection>>);
 
 #[derive(Debug)]
 struct Connection {
     /// The time of the last request, or of the arrival before the first request.
     asked: Instant,
-    /// Dropping this takes the slot away.
-    _taken: oneshot::Sender<()>,
-}
-
-/// A connection's slot, until dropped.
-#[derive(Debug)]
-struct Slot {
-    all: Arc<Connections>,
-    id: u64,
-    /// Resolves when another connection takes the slot.
-    taken: oneshot::Receiver<()>,
+    task: AbortHandle,
 }
 
 impl Connections {
     /// Enters a connection. If no slot is free, it takes the slot of the connection that has been without a request
     /// for the longest time.
-    fn enter(this: &Arc<Self>) -> Slot {
-        let (taken, is_taken) = oneshot::channel();
-        let mut open = this.0.lock();
-        if open.all.len() >= CONNECTIONS_MAX {
-            let longest = open.all.iter().min_by_key(|(_, connection)| connection.asked);
-            if let Some(id) = longest.map(|(id, _)| *id) {
-                open.all.remove(&id);
+    fn enter(&self, id: u64, start: impl FnOnce() -> AbortHandle) {
+        let mut open = self.0.lock();
+        if open.len() >= CONNECTIONS_MAX {
+            let longest = open.iter().min_by_key(|(_, connection)| connection.asked);
+            if let Some(taken) = longest.map(|(id, _)| *id).and_then(|id| open.remove(&id)) {
+                taken.task.abort();
             }
         }
-        open.came += 1;
-        let id = open.came;
+        // A connection that ends at once waits for the lock, to remove what is inserted here.
         let connection = Connection {
             asked: Instant::now(),
-            _taken: taken,
+            task: start(),
         };
-        open.all.insert(id, connection);
-        Slot {
-            all: Arc::clone(this),
-            id,
-            taken: is_taken,
-        }
+        open.insert(id, connection);
     }
 
     fn asked(&self, id: u64) {
-        if let Some(connection) = self.0.lock().all.get_mut(&id) {
+        if let Some(connection) = self.0.lock().get_mut(&id) {
             connection.asked = Instant::now();
         }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.all.0.lock().all.remove(&self.id);
     }
 }
 
@@ -226,16 +200,15 @@ mod tests {
 
     #[tokio::test]
     async fn the_place_of_who_asked_nothing_for_longest_is_taken() {
-        let all = Arc::new(Connections::default());
-        let mut slots: Vec<Slot> = (0..CONNECTIONS_MAX).map(|_| Connections::enter(&all)).collect();
-        all.asked(slots[0].id);
-        let mut one_more = Connections::enter(&all);
-        let is_taken = |slot: &mut Slot| slot.taken.try_recv() == Err(oneshot::error::TryRecvError::Closed);
-        let taken: Vec<usize> = (0..CONNECTIONS_MAX).filter(|at| is_taken(&mut slots[*at])).collect();
-        assert_eq!(taken, [1]);
-        assert!(!is_taken(&mut one_more));
-        slots.clear();
-        assert_eq!(all.0.lock().all.len(), 1);
+        let all = Connections::default();
+        let sleeper = || tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let count = CONNECTIONS_MAX as u64;
+        (0..count).for_each(|id| all.enter(id, sleeper));
+        all.asked(0);
+        all.enter(count, sleeper);
+        let open: Vec<u64> = all.0.lock().keys().copied().collect();
+        let without_the_second: Vec<u64> = (0..=count).filter(|id| *id != 1).collect();
+        assert_eq!(open, without_the_second);
     }
 
     #[tokio::test]

@@ -36,15 +36,7 @@ pub(super) struct Recording {
     /// The key of the instance, or the file's name without one.
     pub(super) key: String,
     #[serde(skip)]
-    pub(super) location: Location,
-}
-
-/// Where a recording is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Location {
-    File(PathBuf),
-    /// All segments in this folder.
-    Folder(PathBuf),
+    pub(super) path: PathBuf,
 }
 
 /// A recording in the list.
@@ -69,17 +61,13 @@ pub(super) struct Written {
     pub(super) changed_ms: Option<u64>,
 }
 
-impl Location {
-    /// The files, oldest first. Empty if it is gone.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        match self {
-            Self::File(file) => vec![file.clone()],
-            Self::Folder(folder) => {
-                let numbers = segment_numbers(folder).unwrap_or_default();
-                numbers.into_iter().map(|first| segment_path(folder, first)).collect()
-            }
-        }
+/// The files of a recording: one file, or the segments in a folder.
+pub(super) fn files(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
     }
+    let numbers = segment_numbers(path).unwrap_or_default();
+    numbers.into_iter().map(|first| segment_path(path, first)).collect()
 }
 
 impl Recording {
@@ -106,7 +94,7 @@ impl Recording {
                 changed_ms: changed.and_then(|since| u64::try_from(since.as_millis()).ok()),
             }
         };
-        self.location.files().into_iter().map(written).collect()
+        files(&self.path).into_iter().map(written).collect()
     }
 }
 
@@ -126,7 +114,7 @@ pub(super) fn recordings(paths: &[PathBuf]) -> BTreeMap<String, Recording> {
             kinds.iter().for_each(|kind| walk(kind, 0, &mut found));
         } else {
             let key = name(path.file_name());
-            add(key.clone(), None, key, Location::File(path.clone()), &mut found);
+            add(key.clone(), None, key, path, &mut found);
         }
     }
     found
@@ -145,7 +133,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
         let id = guest
             .as_ref()
             .map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
-        add(id, guest, key, Location::Folder(folder.to_owned()), found);
+        add(id, guest, key, folder, found);
         return;
     }
     if depth == DEPTH_MAX {
@@ -156,16 +144,17 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
 }
 
 /// Recordings with the same name are distinguished by their paths.
-fn add(id: String, guest: Option<String>, key: String, location: Location, found: &mut BTreeMap<String, Recording>) {
-    let id = match (found.contains_key(&id), &location) {
-        (false, _) => id,
-        (true, Location::File(path) | Location::Folder(path)) => path.display().to_string(),
+fn add(id: String, guest: Option<String>, key: String, path: &Path, found: &mut BTreeMap<String, Recording>) {
+    let id = if found.contains_key(&id) {
+        path.display().to_string()
+    } else {
+        id
     };
     let recording = Recording {
         id: id.clone(),
         guest,
         key,
-        location,
+        path: path.to_owned(),
     };
     found.insert(id, recording);
 }
@@ -201,7 +190,7 @@ mod tests {
         assert_eq!(ids(&[state.path().to_owned()]), ["ipam/pods", "lbaas/default/web"]);
         let web = &recordings(&[state.path().to_owned()])["lbaas/default/web"];
         assert_eq!((web.guest.as_deref(), web.key.as_str()), (Some("lbaas"), "default/web"));
-        assert_eq!(web.location.files().len(), 2);
+        assert_eq!(files(&web.path).len(), 2);
     }
 
     #[test]

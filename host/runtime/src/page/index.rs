@@ -5,8 +5,6 @@
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
-use serde::de::IntoDeserializer as _;
-use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::questions;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
@@ -21,7 +19,7 @@ const PROBLEMS: &str = "problems";
 const STARTING: &str = "init and restore";
 
 /// How a decision ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
     /// With a result.
@@ -37,12 +35,6 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    fn named(word: &str) -> Option<Self> {
-        Self::deserialize(word.into_deserializer())
-            .map_err(|_: ValueError| ())
-            .ok()
-    }
-
     /// A cancelled decision is none: the host stopped, or there was a newer input.
     pub(super) fn is_problem(self) -> bool {
         match self {
@@ -148,8 +140,8 @@ pub(super) struct Located {
 /// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
-    /// `problems` selects errors, traps, and what met a limit, and those where another guest is known to differ;
-    /// otherwise outcomes separated by commas.
+    /// `problems` selects errors, traps, and what met a limit, and those where another guest is known to differ; any
+    /// other text, all.
     #[serde(default)]
     pub(super) outcome: String,
     /// If `true`, only decisions that write something.
@@ -167,15 +159,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<bool, D::Error> 
 
 impl Filter {
     fn lets_all_through(&self) -> bool {
-        self.outcome.is_empty() && !self.writes && self.name.is_empty()
-    }
-
-    fn outcome(&self, outcome: Outcome) -> bool {
-        match self.outcome.as_str() {
-            "" => true,
-            PROBLEMS => outcome.is_problem(),
-            several => several.split(',').any(|word| Outcome::named(word) == Some(outcome)),
-        }
+        !self.is_problems() && !self.writes && self.name.is_empty()
     }
 
     fn is_problems(&self) -> bool {
@@ -363,7 +347,7 @@ impl Index {
         let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
         let fits = move |decision: &&Decision| {
             nth(&wanted, decision.name) == Some(&true)
-                && (filter.outcome(decision.outcome) || filter.is_problems() && self.differs(decision))
+                && (!filter.is_problems() || decision.outcome.is_problem() || self.differs(decision))
                 && (!filter.writes || decision.writes > 0)
         };
         Box::new(self.decisions.iter().filter(fits))
@@ -514,7 +498,6 @@ mod tests {
             ..Filter::default()
         };
         assert_eq!(listed(outcome("problems")), [7]);
-        assert_eq!(listed(outcome("ok,open")), [1, 2, 9]);
         let writes = Filter {
             writes: true,
             ..Filter::default()

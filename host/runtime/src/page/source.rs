@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::against::Against;
-use super::catalog::{self, Location, Recording};
+use super::catalog::{self, Recording};
 use super::growth::Growth;
 use super::index::{DECISIONS_MAX, Index};
 use super::newest::{self, Cache, Newest};
@@ -58,7 +58,7 @@ struct Inner {
 
 /// An open recording.
 pub(super) struct Opened {
-    pub(super) location: Location,
+    path: PathBuf,
     index: RwLock<Index>,
     growth: Mutex<Growth>,
     looked: Mutex<Option<Instant>>,
@@ -130,10 +130,10 @@ impl Source {
             .position(|(known, _)| known == id)
             .map(|at| opened.remove(at));
         let fresh = known
-            .filter(|(_, known)| known.location == recording.location)
+            .filter(|(_, known)| known.path == recording.path)
             .unwrap_or_else(|| {
                 let fresh = Opened {
-                    location: recording.location,
+                    path: recording.path,
                     index: RwLock::new(Index::of_at_most(self.inner.bounds.decisions_max)),
                     growth: Mutex::default(),
                     looked: Mutex::default(),
@@ -176,7 +176,7 @@ impl Opened {
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Some(mut growth) = this.growth.try_lock() {
-                growth.advance(&this.location.files(), &this.index);
+                growth.advance(&catalog::files(&this.path), &this.index);
             }
         });
     }
