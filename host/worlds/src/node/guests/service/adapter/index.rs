@@ -8,7 +8,6 @@ use trueup_capabilities::bindings::kube::types::Node;
 use trueup_sources::{Kind, Object, ObjectRef};
 use trueup_work::objects::Id;
 
-use super::interfaces::interface_of;
 use super::parts::{Input, Part};
 use super::pod::Pod;
 use super::service::object_id;
