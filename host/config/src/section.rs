@@ -318,8 +318,8 @@ impl<'d> Section<'d> {
         .unwrap_or(default)
     }
 
-    /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys of
-    /// another kind. Without a `default`, absence is a problem, and then the result is `None`.
+    /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys
+    /// of another kind. Without a `default`, absence is a problem, and then the result is `None`.
     pub(super) fn kind(
         &mut self,
         kinds: &[&'static str],

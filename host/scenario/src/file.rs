@@ -138,7 +138,8 @@ const STEPS: [(&str, &[&str]); 7] = [
     ("expect_state", &[]),
 ];
 
-fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+/// What a step does: the key that selects it. No other key may be there than those that accompany it.
+fn kind(node: &Node) -> Result<&'static str, FieldError> {
     let mut said = STEPS.iter().filter(|(key, _)| node.entry(key).is_some());
     let Some((kind, beside)) = said.next() else {
         let kinds = STEPS.map(|(key, _)| format!("`{key}`")).join(", ");
@@ -150,29 +151,16 @@ fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
         return Err(FieldError::of(node, message));
     }
     let keys: Vec<&str> = iter::once(kind).chain(*beside).copied().collect();
-    if let Some(other) = node.entries().iter().find(|entry| !keys.contains(&entry.key.as_str())) {
-        return Err(FieldError::unknown(other, &keys));
+    match node.entries().iter().find(|entry| !keys.contains(&entry.key.as_str())) {
+        None => Ok(*kind),
+        Some(other) => Err(FieldError::unknown(other, &keys)),
     }
+}
+
+fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+    let kind = kind(node)?;
     let action = match written {
-        WrittenStep { call: Some(export), .. } => {
-            if written.expect_ending.is_some() && (written.expect.is_some() || !written.save.is_empty()) {
-                let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
-                return Err(wrong(node, "expect_ending", message));
-            }
-            let mut pointers = written.save.iter();
-            if let Some((name, pointer)) = pointers.find(|(_, it)| !it.is_empty() && !it.starts_with('/')) {
-                let message = format!("{name}: was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
-                return Err(wrong(node, "save", message));
-            }
-            Action::Call {
-                export,
-                args: Value::Object(written.args.unwrap_or_default()),
-                expect: written.expect,
-                expect_ending: written.expect_ending,
-                expect_calls: written.expect_calls,
-                save: written.save,
-            }
-        }
+        WrittenStep { call: Some(_), .. } => call(written, node)?,
         WrittenStep {
             advance_ms: Some(duration_ms),
             ..
@@ -218,6 +206,26 @@ fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
     Ok(Step {
         line: node.line,
         action,
+    })
+}
+
+fn call(written: WrittenStep, node: &Node) -> Result<Action, FieldError> {
+    if written.expect_ending.is_some() && (written.expect.is_some() || !written.save.is_empty()) {
+        let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
+        return Err(wrong(node, "expect_ending", message));
+    }
+    let mut pointers = written.save.iter();
+    if let Some((name, pointer)) = pointers.find(|(_, it)| !it.is_empty() && !it.starts_with('/')) {
+        let message = format!("{name}: was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
+        return Err(wrong(node, "save", message));
+    }
+    Ok(Action::Call {
+        export: written.call.unwrap_or_default(),
+        args: Value::Object(written.args.unwrap_or_default()),
+        expect: written.expect,
+        expect_ending: written.expect_ending,
+        expect_calls: written.expect_calls,
+        save: written.save,
     })
 }
 

@@ -299,7 +299,8 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        let settings = json!({"cluster": "c1", "load_balancers": ["lb-1"], "addresses": ["192.0.2.1"]});
+        let settings =
+            json!({"cluster": "c1", "load_balancers": ["lb-1"], "addresses": ["192.0.2.1"], "backoff_steps": 30});
         serde_json::from_value(settings).unwrap()
     }
 
