@@ -64,15 +64,18 @@ impl exported_migrator::Guest for Exports {
     }
 
     fn pause() {
-        with(|neg| neg.pause(&mut Imports));
+        with(|neg| neg.migrator.pause(&mut Imports, &neg.settings));
     }
 
     fn continue_(detach_failure: Option<String>) {
-        with(|neg| neg.resume(&mut Imports, detach_failure.as_deref()));
+        with(|neg| {
+            let failure = detach_failure.as_deref();
+            neg.migrator.resume(&mut Imports, &neg.settings, failure);
+        });
     }
 
     fn is_paused() -> bool {
-        with(|neg| neg.is_paused())
+        with(|neg| neg.migrator.is_paused(&neg.settings))
     }
 }
 

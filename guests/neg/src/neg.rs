@@ -59,21 +59,6 @@ impl Neg {
         decision.answer()
     }
 
-    /// `migrator.pause`
-    pub fn pause(&mut self, world: &mut impl World) {
-        self.migrator.pause(world, &self.settings);
-    }
-
-    /// `migrator.continue`
-    pub fn resume(&mut self, world: &mut impl World, detach_failure: Option<&str>) {
-        self.migrator.resume(world, &self.settings, detach_failure);
-    }
-
-    /// `migrator.is-paused`
-    pub fn is_paused(&self) -> bool {
-        self.migrator.is_paused(&self.settings)
-    }
-
     /// `timer-events.on-timer`: true if it was the wait timer of the migrator or one of the two retry timers.
     pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
         self.migrator.on_timer(world, timer) || self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)

@@ -62,11 +62,6 @@ impl Retry {
         }
     }
 
-    /// An operation succeeded.
-    pub fn after_operation(&mut self) {
-        self.count = 0;
-    }
-
     /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         self.pending.take_if(|pending| pending.timer == timer).is_some()

@@ -34,9 +34,16 @@ impl Neg {
                 return Err(Error::InvalidInput(text));
             }
         };
-        let mut pass = Pass { world, error: None };
-        let report = self.pass(&mut pass, target);
-        let error = pass.error;
+        let report = SyncReport {
+            attaching: 0,
+            detaching: 0,
+            in_flight: 0,
+            migration: None,
+        };
+        let error = None;
+        let mut pass = Pass { world, report, error };
+        self.pass(&mut pass, target);
+        let Pass { world, report, error } = pass;
         let result = if error.is_some() { "api-error" } else { "ok" };
         metrics::count(world, metrics::SYNCS, &[("result", result)], 1);
         self.show_in_flight(world);
@@ -51,30 +58,25 @@ impl Neg {
         Err(Error::Api(error))
     }
 
-    fn pass<W: World>(&mut self, pass: &mut Pass<'_, W>, mut target: Groups) -> SyncReport {
-        let nothing = SyncReport {
-            attaching: 0,
-            detaching: 0,
-            in_flight: 0,
-            migration: None,
-        };
+    /// Does as much as the API lets it.
+    fn pass(&mut self, pass: &mut Pass<'_, impl World>, mut target: Groups) {
         let Some(left_out) = self.ensure(pass, &target) else {
-            return nothing;
+            return;
         };
         if !target.is_empty() && left_out.len() == target.len() {
-            return nothing;
+            return;
         }
         target.retain(|location, _| !left_out.contains(location));
         let Some(listed) = self.list(pass, &target, &left_out) else {
-            return nothing;
+            return;
         };
         let mut decision = self.compare(pass, target, listed);
-        let in_flight = self.leave_alone(&mut decision);
-        self.start(pass, decision, SyncReport { in_flight, ..nothing })
+        pass.report.in_flight = self.leave_alone(&mut decision);
+        self.start(pass, decision);
     }
 
     /// Ensures the target's NEGs; returns the locations to leave out. `None` ends the sync.
-    fn ensure<W: World>(&mut self, pass: &mut Pass<'_, W>, target: &Groups) -> Option<BTreeSet<Location>> {
+    fn ensure(&mut self, pass: &mut Pass<'_, impl World>, target: &Groups) -> Option<BTreeSet<Location>> {
         let mut left_out = BTreeSet::new();
         for location in target.keys() {
             if self.ensured.contains(location) {
@@ -98,9 +100,9 @@ impl Neg {
     }
 
     /// Lists the NEGs of the target and of all other locations that may hold endpoints. `None` ends the sync.
-    fn list<W: World>(
+    fn list(
         &mut self,
-        pass: &mut Pass<'_, W>,
+        pass: &mut Pass<'_, impl World>,
         target: &Groups,
         left_out: &BTreeSet<Location>,
     ) -> Option<Groups> {
@@ -136,7 +138,7 @@ impl Neg {
     }
 
     /// The difference, without the endpoints whose migration waits.
-    fn compare<W: World>(&mut self, pass: &mut Pass<'_, W>, mut target: Groups, listed: Groups) -> Decision {
+    fn compare(&mut self, pass: &mut Pass<'_, impl World>, mut target: Groups, listed: Groups) -> Decision {
         let (mut add, mut remove) = (Groups::new(), Groups::new());
         let mut committed = Committed::default();
         let operations = self.operations.by_location();
@@ -167,7 +169,7 @@ impl Neg {
     }
 
     /// Starts all attachments, then all detachments, until an error that concerns the whole API.
-    fn start<W: World>(&mut self, pass: &mut Pass<'_, W>, decision: Decision, mut report: SyncReport) -> SyncReport {
+    fn start(&mut self, pass: &mut Pass<'_, impl World>, decision: Decision) {
         let Decision { add, remove, .. } = decision;
         for (kind, groups) in [(Kind::Attach, add), (Kind::Detach, remove)] {
             for (location, set) in groups {
@@ -181,13 +183,12 @@ impl Neg {
                         endpoints,
                         is_migration,
                     };
-                    if !self.start_one(pass, &neg, operation, &mut report) {
-                        return report;
+                    if !self.start_one(pass, &neg, operation) {
+                        return;
                     }
                 }
             }
         }
-        report
     }
 
     /// `None` if the settings have no name for the subnet.
@@ -199,13 +200,7 @@ impl Neg {
     }
 
     /// False if no further operation may start.
-    fn start_one<W: World>(
-        &mut self,
-        pass: &mut Pass<'_, W>,
-        neg: &NegRef,
-        operation: Operation,
-        report: &mut SyncReport,
-    ) -> bool {
+    fn start_one(&mut self, pass: &mut Pass<'_, impl World>, neg: &NegRef, operation: Operation) -> bool {
         if operation.is_migration {
             self.migrator.pause(pass.world, &self.settings);
         }
@@ -219,12 +214,12 @@ impl Neg {
                 let count = operation.endpoints.len();
                 metrics::count(pass.world, metrics::OPERATION_ENDPOINTS, &[kind], count);
                 let total = match operation.kind {
-                    Kind::Attach => &mut report.attaching,
-                    Kind::Detach => &mut report.detaching,
+                    Kind::Attach => &mut pass.report.attaching,
+                    Kind::Detach => &mut pass.report.detaching,
                 };
                 *total = total.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
                 if operation.is_migration {
-                    report.migration = Some(operation.location.clone());
+                    pass.report.migration = Some(operation.location.clone());
                 }
                 self.operations.by_number.insert(number, operation);
                 true
@@ -272,7 +267,7 @@ impl Neg {
             self.end_migration(world);
         }
         if has_succeeded {
-            self.operation_retry.after_operation();
+            self.operation_retry.count = 0;
         } else {
             self.ensured.clear();
             self.operation_retry.after_failed_operation(world, &self.settings);
@@ -291,9 +286,10 @@ impl Neg {
     }
 }
 
-/// One sync: its questions, and the first error.
+/// One sync: its questions, what it started, and the first error.
 struct Pass<'w, W> {
     world: &'w mut W,
+    report: SyncReport,
     error: Option<api::Error>,
 }
 

@@ -222,8 +222,8 @@ fn a_detachment_at_time_zero_is_recent_and_one_that_never_was_is_not() {
             .is_some()
     };
     assert!(detaches(&mut neg, &mut world));
-    neg.pause(&mut world);
-    neg.resume(&mut world, None);
+    neg.migrator.pause(&mut world, &neg.settings);
+    neg.migrator.resume(&mut world, &neg.settings, None);
     super::advance(&mut neg, &mut world, 60_000);
     assert!(!detaches(&mut neg, &mut world));
     world.now_ms = 299_999;
@@ -239,8 +239,8 @@ fn a_clock_that_went_back_counts_as_no_time_passed() {
         ..Simulation::default()
     };
     let mut neg = instance(r#"{"migration_wait_ms": 0}"#);
-    neg.pause(&mut world);
-    neg.resume(&mut world, None);
+    neg.migrator.pause(&mut world, &neg.settings);
+    neg.migrator.resume(&mut world, &neg.settings, None);
     super::advance(&mut neg, &mut world, 0);
     world.now_ms = 10;
     let (add, remove) = (
@@ -269,9 +269,9 @@ fn switched_off_everything_passes_and_nothing_is_measured() {
         0,
     );
     assert_eq!(answer(&filtered), expected);
-    neg.pause(&mut world);
-    assert!(!neg.is_paused());
-    neg.resume(&mut world, None);
+    neg.migrator.pause(&mut world, &neg.settings);
+    assert!(!neg.migrator.is_paused(&neg.settings));
+    neg.migrator.resume(&mut world, &neg.settings, None);
     assert!(world.record.metrics.is_empty() && world.timers.is_empty());
 }
 

@@ -13,7 +13,7 @@ fn three_endpoints_migrate_one_by_one() {
     for round in 0..3 {
         let started = Ok((0, 1, 0, Some(location("z1"))));
         assert_eq!(sync(&mut neg, &mut world, &DUAL), started, "round {round}");
-        assert!(neg.is_paused());
+        assert!(neg.migrator.is_paused(&neg.settings));
         // The dual-stack form waits until its twin is gone.
         assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((0, 0, 1, None)));
         assert!(end(&mut neg, &mut world, 2 * round + 1, None));
@@ -49,7 +49,7 @@ fn a_failed_detachment_is_tried_again_after_the_retry_delay() {
     let started = Ok((0, 1, 0, Some(location("z1"))));
     assert_eq!(sync(&mut neg, &mut world, &target), started);
     assert!(!end(&mut neg, &mut world, 1, Some("deadline exceeded")));
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
     assert_eq!(advance(&mut neg, &mut world, 5000), [(1, true)]);
     assert_eq!(sync(&mut neg, &mut world, &target), started);
 }
@@ -68,12 +68,15 @@ fn the_migration_waits_for_all_operations_and_fails_with_the_first() {
         let target = [("z1", "10.0.0.1+fd00::1 10.0.0.2+fd00::2")];
         assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 2, 0, Some(location("z1")))));
         end(&mut neg, &mut world, 2, first);
-        assert!(neg.is_paused());
+        assert!(neg.migrator.is_paused(&neg.settings));
         end(&mut neg, &mut world, 1, second);
         // A pause continues afterwards only if both succeeded.
-        assert_eq!(neg.is_paused(), first.is_none() && second.is_none());
+        assert_eq!(
+            neg.migrator.is_paused(&neg.settings),
+            first.is_none() && second.is_none()
+        );
         assert_eq!(advance(&mut neg, &mut world, 60_000), timers);
-        assert!(!neg.is_paused());
+        assert!(!neg.migrator.is_paused(&neg.settings));
     }
 }
 
@@ -87,7 +90,7 @@ fn operations_without_migration_endpoints_do_not_prolong_the_pause() {
     assert!(end(&mut neg, &mut world, 2, None));
     assert_eq!(advance(&mut neg, &mut world, 60_000), [(1, true)]);
     assert!(end(&mut neg, &mut world, 1, None));
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn a_detachment_without_migration_endpoints_pauses_nothing() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     given(&mut world, "z1", "10.0.0.1 10.0.0.2");
     assert_eq!(sync(&mut neg, &mut world, &[("z1", "10.0.0.1")]), Ok((0, 1, 0, None)));
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }
 
 #[test]
@@ -106,7 +109,7 @@ fn a_migration_operation_that_does_not_start_pauses_nothing() {
     world.fail("detach", refused.clone());
     let target = [("z1", "10.0.0.1+fd00::1")];
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(refused)));
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }
 
 #[test]
@@ -123,13 +126,13 @@ fn one_operation_that_does_not_start_fails_the_whole_detachment() {
     world.fail("detach", error.clone());
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
     // Neither started, so nothing is paused.
-    assert!(!neg.is_paused() && world.started.is_empty());
+    assert!(!neg.migrator.is_paused(&neg.settings) && world.started.is_empty());
     world.fail("detach", ApiError::NotFound);
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
     // The first did not start, so the second is the first that did.
-    assert!(neg.is_paused() && world.started.len() == 1);
+    assert!(neg.migrator.is_paused(&neg.settings) && world.started.len() == 1);
     assert!(end(&mut neg, &mut world, 1, None));
-    assert!(neg.is_paused());
+    assert!(neg.migrator.is_paused(&neg.settings));
 }
 
 #[test]
@@ -150,5 +153,5 @@ fn switched_off_both_forms_go_at_once_but_one_after_the_other() {
     given(&mut world, "z1", "10.0.0.1 10.0.0.2 10.0.0.3");
     // The dual-stack forms are not in flight yet, nor are their twins: all start.
     assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((3, 3, 0, None)));
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }

@@ -353,7 +353,7 @@ proptest! {
         }
         run.settle()?;
         prop_assert_eq!(run.current(), wanted(&run.target));
-        prop_assert!(!run.neg.is_paused());
+        prop_assert!(!run.neg.migrator.is_paused(&run.neg.settings));
         // Nothing is left to do.
         run.world.take_asked();
         run.sync()?;

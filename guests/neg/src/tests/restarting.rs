@@ -12,15 +12,15 @@ fn a_restart_with_state_knows_its_operations_and_its_timers() {
     let target = [("z1", "10.0.0.1+fd00::1 10.0.0.2+fd00::2")];
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 1, 0, Some(location("z1")))));
     let mut neg = restart(&neg, &mut world, CONFIG);
-    assert!(neg.is_paused());
+    assert!(neg.migrator.is_paused(&neg.settings));
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 1, None)));
     assert!(end(&mut neg, &mut world, 1, None));
     advance(&mut neg, &mut world, 20_000);
     let mut neg = restart(&neg, &mut world, CONFIG);
     assert_eq!(advance(&mut neg, &mut world, 39_999), []);
-    assert!(neg.is_paused());
+    assert!(neg.migrator.is_paused(&neg.settings));
     assert_eq!(advance(&mut neg, &mut world, 1), [(1, true)]);
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn timers_start_anew_in_order_and_at_once_where_their_time_has_passed() {
     world.fail("ensure", ApiError::Unauthorized);
     sync(&mut neg, &mut world, &[("z1", "")]).unwrap_err();
     world.now_ms += 100;
-    neg.pause(&mut world);
-    neg.resume(&mut world, None);
+    neg.migrator.pause(&mut world, &neg.settings);
+    neg.migrator.resume(&mut world, &neg.settings, None);
     let snapshot = neg.snapshot();
     world.restart();
     world.now_ms = 5050;
@@ -59,8 +59,8 @@ fn timers_start_anew_in_order_and_at_once_where_their_time_has_passed() {
 fn restoring_cancels_the_timers_of_this_instance() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     let fresh = neg.snapshot();
-    neg.pause(&mut world);
-    neg.resume(&mut world, None);
+    neg.migrator.pause(&mut world, &neg.settings);
+    neg.migrator.resume(&mut world, &neg.settings, None);
     world.fail("ensure", ApiError::Unauthorized);
     assert_eq!(
         sync(&mut neg, &mut world, &[("z1", "")]),
@@ -68,14 +68,14 @@ fn restoring_cancels_the_timers_of_this_instance() {
     );
     assert_eq!(world.timers.len(), 2);
     neg.restore(&mut world, &fresh).unwrap();
-    assert!(world.timers.is_empty() && !neg.is_paused());
+    assert!(world.timers.is_empty() && !neg.migrator.is_paused(&neg.settings));
     assert_eq!(neg.snapshot(), fresh);
 }
 
 #[test]
 fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
-    neg.pause(&mut world);
+    neg.migrator.pause(&mut world, &neg.settings);
     let before = neg.snapshot();
     assert_eq!(
         neg.restore(&mut world, r#"{"version": 7}"#),
@@ -124,7 +124,8 @@ fn a_pause_does_not_outlive_its_detachment_while_dual_stack_is_off() {
     sync(&mut neg, &mut world, &target).unwrap();
     let off = r#"{"neg_names": {"s1": "web-s1"}, "enable_dual_stack": false}"#;
     let mut neg = restart(&neg, &mut world, off);
-    assert!(!neg.is_paused());
+    assert!(!neg.migrator.is_paused(&neg.settings));
     assert!(end(&mut neg, &mut world, 1, None));
-    assert!(!restart(&neg, &mut world, CONFIG).is_paused());
+    let neg = restart(&neg, &mut world, CONFIG);
+    assert!(!neg.migrator.is_paused(&neg.settings));
 }

@@ -87,7 +87,7 @@ fn a_form_waits_for_its_twin_in_flight_in_both_directions() {
             Ok((0, 0, 1, None)),
             "{second}"
         );
-        assert!(!neg.is_paused());
+        assert!(!neg.migrator.is_paused(&neg.settings));
         // At another location nothing is in its way.
         assert_eq!(
             sync(&mut neg, &mut world, &[("z1", first), ("z2", second)]),
