@@ -52,7 +52,10 @@ impl Datastore {
         let sandboxes = sandboxes.map_err(|why| format!("container runtime: {why}"))?;
         let now_ms = self.now_ms(world);
         let before = self.memory.clone();
-        let mut reading = Reading::at(now_ms);
+        let mut reading = Reading {
+            now_ms,
+            ..Reading::default()
+        };
         for Sandbox { id, ip, .. } in sandboxes {
             let key = Key::migrated(&id);
             self.take(world, &mut reading, Claim { key, ipv4: ip });
@@ -74,7 +77,10 @@ impl Datastore {
         let stored = stored::read(&saved.data, &saved.entries)?;
         let now_ms = self.now_ms(world);
         self.take_times(&stored.unassigned_at_ms, now_ms);
-        let mut reading = Reading::at(now_ms);
+        let mut reading = Reading {
+            now_ms,
+            ..Reading::default()
+        };
         for claim in stored.claims {
             self.take(world, &mut reading, claim);
         }
@@ -144,6 +150,7 @@ impl Datastore {
 }
 
 /// One reading so far.
+#[derive(Default)]
 struct Reading {
     now_ms: u64,
     /// The allocations of memory that were claimed.
@@ -152,15 +159,6 @@ struct Reading {
 }
 
 impl Reading {
-    fn at(now_ms: u64) -> Self {
-        let (claimed, has_dropped) = (BTreeSet::new(), false);
-        Self {
-            now_ms,
-            claimed,
-            has_dropped,
-        }
-    }
-
     fn drop(&mut self, world: &mut impl World, key: &Key, ipv4: &dyn Display, why: &str) {
         self.has_dropped = true;
         let why = Some(("why", why));

@@ -22,12 +22,6 @@ pub(crate) struct Awaited {
     pub(crate) created: bool,
 }
 
-impl Awaited {
-    fn place(self) -> (usize, ObjectRef) {
-        (self.balancer, self.reference)
-    }
-}
-
 impl<W: World> Reconcile<'_, W> {
     /// Creates all of these with one call, and returns what to wait for. A failed entry closes its load balancer;
     /// created resources remain, and the next call finds them by their tag. The error ends the whole call.
@@ -113,7 +107,8 @@ impl<W: World> Reconcile<'_, W> {
             late.add(awaited.reference.kind);
         }
         late.send(self.world, metrics::CREATE_ERRORS);
-        self.close_each(awaited.into_iter().map(Awaited::place), Error::TimedOut);
+        let refs = awaited.into_iter().map(|awaited| (awaited.balancer, awaited.reference));
+        self.close_each(refs, Error::TimedOut);
         Ok(())
     }
 
@@ -136,7 +131,8 @@ impl<W: World> Reconcile<'_, W> {
         let leaving: BTreeSet<usize> = failed.iter().map(|awaited| awaited.balancer).collect();
         left.retain(|awaited| !leaving.contains(&awaited.balancer));
         let progressing = failed.into_iter().filter(|awaited| !awaited.created);
-        self.close_each(progressing.map(Awaited::place), Error::Failed);
+        let refs = progressing.map(|awaited| (awaited.balancer, awaited.reference));
+        self.close_each(refs, Error::Failed);
         Ok(left)
     }
 }

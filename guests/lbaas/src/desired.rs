@@ -21,7 +21,7 @@ pub const CHECK: &str = "enabled";
 pub struct DesiredState<'a> {
     /// in the order given
     pub load_balancers: Vec<&'a str>,
-    /// the one tag of all the service's resources
+    /// the one tag of all the service's resources, which holds its UID
     pub tag: String,
     /// by name
     pub ports: Vec<Port>,
@@ -51,11 +51,6 @@ pub struct Target<'a> {
     pub name: &'a str,
     /// its address in the one spelling that is sent
     pub text: String,
-}
-
-/// The tag of a service's resources.
-pub fn tag(service_uid: &str) -> String {
-    format!("anxccm-svc-uid={service_uid}")
 }
 
 /// `FIRST.REST`; leaves out an empty part together with its dot.

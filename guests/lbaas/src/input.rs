@@ -9,7 +9,7 @@ use trueup_guest::address::Address;
 use trueup_guest::text::quoted;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
-use crate::desired::{DesiredState, Port, Target, joined, tag};
+use crate::desired::{DesiredState, Port, Target, joined};
 
 /// Reads a `desired`.
 ///
@@ -26,10 +26,9 @@ pub fn parse(desired: &Desired) -> Result<DesiredState<'_>, String> {
     if desired.backoff_steps == 0 {
         return Err(problem("backoff-steps", 0, "must be at least 1"));
     }
-    let tag = tag(&desired.service_uid);
     Ok(DesiredState {
         load_balancers,
-        tag,
+        tag: format!("anxccm-svc-uid={}", desired.service_uid),
         ports,
         addresses,
         targets,
@@ -113,7 +112,7 @@ fn targets(given: &[reconciliation::Target]) -> Result<Vec<Target<'_>>, String> 
 
 fn address(field: &str, text: &str) -> Result<Address, String> {
     let address = Address::parse(text).ok_or_else(|| problem(field, quoted(text), "must be an IP address"))?;
-    if address.is_unspecified() {
+    if address.ip().is_unspecified() {
         return Err(problem(field, quoted(text), "must not be the unspecified address"));
     }
     Ok(address)

@@ -31,7 +31,7 @@ pub(crate) struct Reconcile<'c, W> {
     pub(crate) destroyed: BTreeSet<ObjectRef>,
     /// the number of rounds that listed something of that again
     pub(crate) still_listed: u32,
-    /// the outcome of each load balancer that is in sync or failed, by its place in the order given; the others are open
+    /// how each load balancer that is in sync or failed ended, by its place in the order given; the others are open
     closed: BTreeMap<usize, Result<(), Error>>,
     /// what each created or destroyed in this round
     touched: BTreeMap<usize, Vec<ObjectRef>>,

@@ -25,14 +25,6 @@ fn read_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Str
 }
 
 impl Cache {
-    /// The contents that a listing found.
-    pub(crate) fn listed(entries: impl Iterator<Item = (String, String)>) -> Self {
-        Self {
-            keys: entries.map(|(key, value)| (key, Some(value))).collect(),
-            is_complete: true,
-        }
-    }
-
     /// True if the key is known to have the value.
     pub(crate) fn has(&self, key: &str, value: &str) -> bool {
         matches!(self.keys.get(key), Some(Some(known)) if known == value)

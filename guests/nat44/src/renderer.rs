@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::address::Address;
+use trueup_guest::bindings::trueup::etcd::kv::KeyValue;
 use trueup_guest::etcd;
 
 use crate::bindings::trueup::kube::types::ObjectId;
@@ -68,9 +69,12 @@ impl Renderer {
             etcd::words(&error)
         })?;
         let global = self.keys.global();
-        let own = listing.into_iter().map(|entry| (entry.key, entry.value));
-        let own = own.filter(|(key, _)| self.keys.is_dnat(key) || *key == global);
-        self.state.cache = Cache::listed(own);
+        let is_own = |entry: &KeyValue| self.keys.is_dnat(&entry.key) || entry.key == global;
+        let own = listing.into_iter().filter(is_own);
+        self.state.cache = Cache {
+            is_complete: true,
+            keys: own.map(|entry| (entry.key, Some(entry.value))).collect(),
+        };
 
         let mut writes = Writes::default();
         let there = self.state.cache.keys.keys();

@@ -114,7 +114,7 @@ fn v4(text: &str) -> Option<Address> {
 }
 
 fn network(text: &str) -> Option<Network> {
-    Network::parse(text).filter(|network| network.is_v4())
+    Network::parse(text).filter(|network| network.address().is_v4())
 }
 
 fn addresses(value: &Value) -> Option<BTreeSet<Address>> {

@@ -49,7 +49,7 @@ impl exported::Guest for Exports {
     }
 
     fn get_node_id() -> u32 {
-        with(|node_sync| node_sync.node_id())
+        with(|node_sync| node_sync.id)
     }
 
     fn get_all_nodes() -> Vec<Node> {

@@ -51,7 +51,7 @@ impl Stored {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSync {
     pub(crate) settings: Settings,
-    /// 0 before the first successful resync; constant afterwards.
+    /// `node-sync.get-node-id`: 0 before the first successful resync; constant afterwards.
     pub(crate) id: u32,
     pub(crate) view: View,
     /// The addresses from `publish-node-ips`; `None` before the first call.
@@ -137,7 +137,7 @@ impl NodeSync {
                 let name = node.name.clone();
                 self.updates(&[&name], |this| this.put_kube(world, node))
             }
-            Change::KubeNodeDeleted(name) => self.updates(&[&name], |this| this.view.remove_kube(&name)),
+            Change::KubeNodeDeleted(name) => self.updates(&[&name], |this| _ = this.view.kube.remove(&name)),
             Change::VppNodePut(node) => self.put_record(world, node)?,
             Change::VppNodeDeleted(id) if id == self.id => {
                 self.put_back(world)?;
@@ -168,7 +168,7 @@ impl NodeSync {
             return;
         }
         let kube = Kube::read(world, &node);
-        self.view.put_kube(node.name, kube);
+        self.view.kube.insert(node.name, kube);
     }
 
     fn put_record(&mut self, world: &mut impl World, node: VppNode) -> Result<Vec<NodeUpdate>, Error> {
@@ -189,14 +189,14 @@ impl NodeSync {
             world.warn(message, &[("id", &number)]);
             return Ok(self.remove_record(id));
         }
-        let old = self.view.record(id).map(|old| old.name.clone());
+        let old = self.view.records.get(&id).map(|old| old.name.clone());
         let new = record.name.clone();
         let names = [old.as_deref().unwrap_or(&new), new.as_str()];
         Ok(self.updates(&names, |this| this.view.put_record(id, record)))
     }
 
     fn remove_record(&mut self, id: u32) -> Vec<NodeUpdate> {
-        let Some(name) = self.view.record(id).map(|old| old.name.clone()) else {
+        let Some(name) = self.view.records.get(&id).map(|old| old.name.clone()) else {
             return Vec::new();
         };
         self.updates(&[&name], |this| this.view.remove_record(id))
@@ -211,11 +211,6 @@ impl NodeSync {
         }
         self.stored = Stored::known(result?);
         Ok(())
-    }
-
-    /// `node-sync.get-node-id`
-    pub(crate) fn node_id(&self) -> u32 {
-        self.id
     }
 
     /// `node-sync.get-all-nodes`
@@ -260,9 +255,9 @@ impl NodeSync {
         }
         let is_v4 = version == IpVersion::Ipv4;
         let others = self.own_addresses().iter().copied();
-        let mut wanted: Addresses = others.filter(|other| other.is_v4() != is_v4).collect();
+        let mut wanted: Addresses = others.filter(|other| other.address().is_v4() != is_v4).collect();
         for text in addresses {
-            let address = Network::parse(text).filter(|address| address.is_v4() == is_v4);
+            let address = Network::parse(text).filter(|network| network.address().is_v4() == is_v4);
             wanted.insert(address.ok_or_else(|| Error::InvalidAddress(text.clone()))?);
         }
         let is_stored = self.stored.is(&wanted);

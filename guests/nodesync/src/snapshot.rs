@@ -39,14 +39,14 @@ impl Guest for NodeSync {
     }
 
     fn snapshot(&self) -> String {
-        let record = |(id, record): (u32, &Record)| (id, record.name.clone(), record.addresses.clone());
-        let kube = |(name, kube): (&str, &Kube)| (name.to_owned(), kube.addresses.clone(), kube.pod_cidr);
+        let record = |(&id, record): (&u32, &Record)| (id, record.name.clone(), record.addresses.clone());
+        let kube = |(name, kube): (&String, &Kube)| (name.clone(), kube.addresses.clone(), kube.pod_cidr);
         snapshot::write(&Snapshot {
             version: VERSION,
             node_name: self.settings.node_name.clone(),
             id: self.id,
-            records: self.view.records().map(record).collect(),
-            kube: self.view.kube().map(kube).collect(),
+            records: self.view.records.iter().map(record).collect(),
+            kube: self.view.kube.iter().map(kube).collect(),
             wanted: self.wanted.clone(),
             stored: self.stored.addresses.clone(),
             stored_is_known: self.stored.is_known,
@@ -77,7 +77,7 @@ impl NodeSync {
             self.view.put_record(id, Record { name, addresses });
         }
         for (name, addresses, pod_cidr) in snapshot.kube {
-            self.view.put_kube(name, Kube { addresses, pod_cidr });
+            self.view.kube.insert(name, Kube { addresses, pod_cidr });
         }
         self.wanted = snapshot.wanted;
         self.stored = Stored {

@@ -21,10 +21,12 @@ pub(crate) struct Record {
 /// The view of the cluster, without this node's own record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    records: BTreeMap<u32, Record>,
+    /// By id.
+    pub(crate) records: BTreeMap<u32, Record>,
     /// The ids of the records by name; never an empty set.
     ids: BTreeMap<String, BTreeSet<u32>>,
-    kube: BTreeMap<String, Kube>,
+    /// The facts from Kubernetes, by name.
+    pub(crate) kube: BTreeMap<String, Kube>,
 }
 
 impl View {
@@ -44,31 +46,6 @@ impl View {
                 self.ids.remove(&old.name);
             }
         }
-    }
-
-    /// Sets or replaces the facts from Kubernetes about a node.
-    pub(crate) fn put_kube(&mut self, name: String, kube: Kube) {
-        self.kube.insert(name, kube);
-    }
-
-    /// Removes the facts of a node that Kubernetes no longer knows.
-    pub(crate) fn remove_kube(&mut self, name: &str) {
-        self.kube.remove(name);
-    }
-
-    /// The record of an id.
-    pub(crate) fn record(&self, id: u32) -> Option<&Record> {
-        self.records.get(&id)
-    }
-
-    /// The records, by id.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (u32, &Record)> {
-        self.records.iter().map(|(&id, record)| (id, record))
-    }
-
-    /// The facts from Kubernetes, by name.
-    pub(crate) fn kube(&self) -> impl Iterator<Item = (&str, &Kube)> {
-        self.kube.iter().map(|(name, kube)| (name.as_str(), kube))
     }
 
     /// The names of the nodes that have an id, ascending.

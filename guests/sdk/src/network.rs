@@ -39,11 +39,6 @@ impl Network {
         self.0.prefix_len()
     }
 
-    /// True for IPv4.
-    pub fn is_v4(self) -> bool {
-        self.address().is_v4()
-    }
-
     /// The same with zero host bits: `10.1.2.9/24` becomes `10.1.2.0/24`.
     pub fn without_host_bits(self) -> Self {
         Self(self.0.trunc())
@@ -237,7 +232,7 @@ mod tests {
             let least = network.without_host_bits();
             prop_assert_eq!(least.without_host_bits(), least);
             prop_assert!(least.address() <= network.address());
-            prop_assert_eq!((least.prefix_len(), least.is_v4()), (network.prefix_len(), network.is_v4()));
+            prop_assert_eq!((least.prefix_len(), least.address().is_v4()), (network.prefix_len(), network.address().is_v4()));
         }
 
         #[test]

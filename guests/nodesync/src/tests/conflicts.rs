@@ -40,10 +40,10 @@ fn a_faster_node_each_time_ends_the_allocation_at_last() {
             Err(Error::AttemptsExhausted(attempts))
         );
         assert_eq!(world.questions.take_calls().len(), 2 * attempts as usize);
-        assert_eq!(node_sync.node_id(), 0);
+        assert_eq!(node_sync.id, 0);
         world.questions.clear_faults();
         assert_eq!(node_sync.resync(&mut world, state(&[], &[])), Ok(()));
-        assert_eq!(node_sync.node_id(), 1);
+        assert_eq!(node_sync.id, 1);
     }
 }
 
@@ -57,7 +57,7 @@ fn an_allocation_with_a_lost_answer_is_found_by_name_in_the_next_listing() {
         database("unavailable: down")
     );
     assert_eq!(node_sync.resync(&mut world, state(&[(1, "me", "")], &[])), Ok(()));
-    assert_eq!((node_sync.node_id(), world.store.len()), (1, 0));
+    assert_eq!((node_sync.id, world.store.len()), (1, 0));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn of_several_records_of_this_node_the_lowest_id_counts() {
         &mut world,
         &[(9, "me", "10.0.0.9/8"), (2, "me", "10.0.0.2/8"), (3, "a", "")],
     );
-    assert_eq!(node_sync.node_id(), 2);
+    assert_eq!(node_sync.id, 2);
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [10.0.0.2/8] []"]);
     assert_eq!(
         world.record.messages(),
@@ -80,7 +80,7 @@ fn of_several_records_of_this_node_the_lowest_id_counts() {
         node_sync.resync(&mut world, state(&[(1, "me", "10.0.0.1/8")], &[])),
         Ok(())
     );
-    assert_eq!(node_sync.node_id(), 2);
+    assert_eq!(node_sync.id, 2);
     assert_eq!(
         world.store[OWN_KEY],
         r#"{"id":2,"name":"me","ip_addresses":["10.0.0.2/8"]}"#

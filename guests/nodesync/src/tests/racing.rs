@@ -122,7 +122,7 @@ impl Host {
         }
         match result {
             Ok(()) => {
-                self.id = node_sync.node_id();
+                self.id = node_sync.id;
                 prop_assert!(self.id != 0);
             }
             Err(error) => {
@@ -132,7 +132,7 @@ impl Host {
                     _ => false,
                 };
                 prop_assert!(is_expected, "{:?}", error);
-                prop_assert_eq!(node_sync.node_id(), 0);
+                prop_assert_eq!(node_sync.id, 0);
                 // Like the host: again, with a fresh listing.
                 self.answers.clear();
                 self.listing = listing(store);

@@ -51,7 +51,7 @@ fn an_instance_without_id_is_carried_as_such() {
     let mut new = synced(&mut world, &[(2, "me", "")]);
     let mut other = Simulation::default();
     new.restore(&mut other, &instance(CONFIG).snapshot()).unwrap();
-    assert_eq!((new.node_id(), new.all_nodes()), (0, vec![]));
+    assert_eq!((new.id, new.all_nodes()), (0, vec![]));
     assert_eq!(other.record.metric("nodesync_nodes"), None);
 }
 
@@ -84,7 +84,7 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
         other.restore(&mut world, &before),
         Err("snapshot: is of node `me`, may be of node `other`, whose id it would take".to_owned())
     );
-    assert_eq!((node_sync.snapshot(), other.node_id()), (before, 0));
+    assert_eq!((node_sync.snapshot(), other.id), (before, 0));
 }
 
 #[test]

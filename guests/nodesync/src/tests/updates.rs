@@ -158,7 +158,7 @@ fn before_the_first_resync_there_is_nothing_and_nothing_is_kept() {
     }
     let published = node_sync.publish_node_ips(&mut world, &["x".to_owned()], IpVersion::Ipv4);
     assert_eq!(published, Err(Error::NotSynced));
-    assert_eq!((node_sync.node_id(), node_sync.all_nodes()), (0, vec![]));
+    assert_eq!((node_sync.id, node_sync.all_nodes()), (0, vec![]));
     node_sync.resync(&mut world, state(&[(2, "me", "")], &[])).unwrap();
     assert_eq!(lines(&node_sync.all_nodes()), ["2 me [] []"]);
 }
