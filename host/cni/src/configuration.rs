@@ -79,16 +79,17 @@ pub(crate) struct Settings {
     /// The network's name.
     #[serde(rename = "name")]
     pub(crate) network: String,
-    pub(crate) ipam: Ipam,
+    #[serde(rename = "ipam")]
+    pub(crate) plugin: PluginSettings,
     /// What ADD prints beside the address.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) dns: Map<String, Value>,
 }
 
-/// `ipam` of the network.
+/// What `ipam` of the network says to this plugin.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Ipam {
+pub(crate) struct PluginSettings {
     /// The name of this plugin, by which the runtime found it.
     #[serde(rename = "type")]
     _type: String,
@@ -251,7 +252,7 @@ mod tests {
     fn a_configuration_of_what_is_needed_gets_the_defaults() {
         let read = settings(&with_ipam("other", json!(1)), Version::V1_0_0).unwrap();
         assert_eq!((read.network.as_str(), read.dns), ("net", Map::new()));
-        let ipam = read.ipam;
+        let ipam = read.plugin;
         assert_eq!(ipam.socket.as_ref(), Path::new("/run/trueup/cni.sock"));
         assert_eq!(ipam.spool_dir, spool_dir_default());
         assert_eq!((ipam.instance, ipam.timeout_ms), (None, 10_000));
@@ -269,7 +270,7 @@ mod tests {
                 "timeoutMs": 1, "spoolDir": null, "gcMigrated": true
             }
         });
-        let Settings { ipam, dns, .. } = settings(&configuration, Version::V1_1_0).unwrap();
+        let Settings { plugin: ipam, dns, .. } = settings(&configuration, Version::V1_1_0).unwrap();
         assert_eq!(json!(dns), json!({"nameservers": ["10.0.0.53"]}));
         assert_eq!(ipam.socket.as_ref(), Path::new("/s"));
         assert_eq!(ipam.instance.as_deref(), Some("pods"));
@@ -288,10 +289,10 @@ mod tests {
             json!([{"dst": "::/0", "mtu": 1, "advmss": 2, "priority": 0, "table": 4_294_967_295_u32, "scope": 255}]);
         let configuration = with_ipam("routes", full.clone());
         let newest = settings(&configuration, Version::V1_1_0).unwrap();
-        assert_eq!(json!(newest.ipam.routes), full);
+        assert_eq!(json!(newest.plugin.routes), full);
         for older in [Version::V0_4_0, Version::V1_0_0] {
             let read = settings(&configuration, older).unwrap();
-            assert_eq!(json!(read.ipam.routes), json!([{"dst": "::/0"}]));
+            assert_eq!(json!(read.plugin.routes), json!([{"dst": "::/0"}]));
         }
         let wrong = with_ipam("routes", json!([{"dst": "::/0", "mtu": "1"}]));
         assert!(settings(&wrong, Version::V1_0_0).is_ok(), "they are unknown there");
@@ -306,7 +307,7 @@ mod tests {
             assert_eq!(read, without, "{member}");
         }
         let no_spool = settings(&with_ipam("spoolDir", Value::Null), Version::V1_0_0);
-        assert_eq!(no_spool.unwrap().ipam.spool_dir, None);
+        assert_eq!(no_spool.unwrap().plugin.spool_dir, None);
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn refused(ask: &Ask, error: CniError) -> Result<Outcome, CniError> {
 /// release. That does no harm if the host had freed the address after all.
 fn unanswered(ask: &Ask, no_answer: CniError) -> Result<Outcome, CniError> {
     let code = match &ask.what {
-        What::Del(_) if ask.settings.ipam.spool_dir.is_some() => return Ok(Outcome::Spool(no_answer.msg)),
+        What::Del(_) if ask.settings.plugin.spool_dir.is_some() => return Ok(Outcome::Spool(no_answer.msg)),
         // Without a spool, ask the runtime to repeat the call.
         What::Del(_) => TRY_AGAIN_LATER,
         What::Status => NOT_AVAILABLE,
@@ -205,7 +205,7 @@ mod tests {
                 check(what, Err(no_answer.clone()), &expected);
             }
             let mut no_spool = ask(What::Del(attachment()));
-            no_spool.settings.ipam.spool_dir = None;
+            no_spool.settings.plugin.spool_dir = None;
             assert_eq!(conclude(&no_spool, Err(no_answer)), fails(11, "why", "net/c1/eth0"));
         }
     }

@@ -4,7 +4,7 @@ use std::panic::{self, UnwindSafe};
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::configuration::{Input, Ipam, Settings};
+use crate::configuration::{Input, PluginSettings, Settings};
 use crate::environment::Variables;
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
 use crate::host;
@@ -51,12 +51,12 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
     if let What::Add(_) = ask.what {
         take_back(ask)?;
     }
-    let Ipam {
+    let PluginSettings {
         socket,
         timeout_ms,
         spool_dir,
         ..
-    } = &ask.settings.ipam;
+    } = &ask.settings.plugin;
     let line = host::exchange(socket.as_ref(), request, Duration::from_millis(*timeout_ms));
     let outcome = conclude(ask, line.and_then(|line| Answer::parse(&line)))?;
     let (Outcome::Spool(why), Some(dir)) = (&outcome, spool_dir) else {
@@ -71,7 +71,7 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
 
 /// A waiting release of this key would free the address that this ADD is about to get.
 fn take_back(ask: &Ask) -> Result<(), CniError> {
-    let (Some(dir), Some(release)) = (&ask.settings.ipam.spool_dir, release(ask)) else {
+    let (Some(dir), Some(release)) = (&ask.settings.plugin.spool_dir, release(ask)) else {
         return Ok(());
     };
     let failed = |why: String| {
@@ -82,7 +82,7 @@ fn take_back(ask: &Ask) -> Result<(), CniError> {
 }
 
 fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
-    let (Some(dir), Some(release)) = (&ask.settings.ipam.spool_dir, release(ask)) else {
+    let (Some(dir), Some(release)) = (&ask.settings.plugin.spool_dir, release(ask)) else {
         return Ok(());
     };
     let failed = |also: String| {
@@ -95,8 +95,8 @@ fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
 fn release(ask: &Ask) -> Option<Release<'_>> {
     match &ask.what {
         What::Add(attachment) | What::Del(attachment) => {
-            let Settings { network, ipam, .. } = &ask.settings;
-            Some(Release::new(ipam.instance.as_deref(), network, attachment))
+            let Settings { network, plugin, .. } = &ask.settings;
+            Some(Release::new(plugin.instance.as_deref(), network, attachment))
         }
         What::Check(..) | What::Status | What::Gc(_) => None,
     }

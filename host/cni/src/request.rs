@@ -55,7 +55,7 @@ fn request(ask: &Ask) -> Request<'_> {
     let bare = Request {
         v: PROTOCOL,
         command: ask.command(),
-        instance: ask.settings.ipam.instance.as_deref(),
+        instance: ask.settings.plugin.instance.as_deref(),
         pod: ask.pod.as_deref(),
         ..Request::default()
     };
@@ -65,7 +65,7 @@ fn request(ask: &Ask) -> Request<'_> {
         What::Gc(valid) => Request {
             network,
             valid: Some(valid.iter().map(pair).collect()),
-            gc_migrated: Some(ask.settings.ipam.gc_migrated),
+            gc_migrated: Some(ask.settings.plugin.gc_migrated),
             ..bare
         },
         What::Add(attachment) | What::Del(attachment) | What::Check(attachment, _) => Request {
@@ -115,10 +115,10 @@ mod tests {
             r#"{"v":1,"command":"DEL","instance":null,"network":"net","containerId":"c1","ifName":"eth0","pod":"default/web-0"}"#,
         );
         let mut named = ask(What::Status);
-        named.settings.ipam.instance = Some("pods".to_owned());
+        named.settings.plugin.instance = Some("pods".to_owned());
         check(&named, r#"{"v":1,"command":"STATUS","instance":"pods"}"#);
         let mut migrated = ask(What::Gc(Vec::new()));
-        migrated.settings.ipam.gc_migrated = true;
+        migrated.settings.plugin.gc_migrated = true;
         check(
             &migrated,
             r#"{"v":1,"command":"GC","instance":null,"network":"net","valid":[],"gcMigrated":true}"#,

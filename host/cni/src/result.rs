@@ -52,17 +52,17 @@ struct Versions {
 /// Code 5 if it can't be written as JSON.
 pub(crate) fn of_add(
     version: Version,
-    Settings { ipam, dns, .. }: &Settings,
+    Settings { plugin, dns, .. }: &Settings,
     allocation: Allocation,
 ) -> Result<String, CniError> {
     print(&AddResult {
         cni_version: version,
         ips: [Ip {
             version: (version == Version::V0_4_0).then_some("4"),
-            address: format!("{}/{}", allocation.ip, ipam.prefix_length),
-            gateway: ipam.gateway,
+            address: format!("{}/{}", allocation.ip, plugin.prefix_length),
+            gateway: plugin.gateway,
         }],
-        routes: &ipam.routes,
+        routes: &plugin.routes,
         dns,
         trueup: Trueup {
             device_number: allocation.device_number,

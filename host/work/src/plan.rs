@@ -26,8 +26,8 @@ pub struct KeyPlan {
     pub untagged: Vec<Orphan>,
     /// In order. References to objects that do not exist yet are `(new KIND NAME)`.
     pub writes: Vec<Write>,
-    /// How long the guest waits in total before the last write, in milliseconds. The duration of what it starts comes on
-    /// top. `None` if it does not wait between its calls.
+    /// How long the guest waits in total before the last write, in milliseconds. The duration of what it starts comes
+    /// on top. `None` if it does not wait between its calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_ms: Option<u64>,
     /// Why it would fail. `None` if it would succeed.

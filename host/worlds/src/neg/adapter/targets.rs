@@ -87,9 +87,8 @@ impl Targets {
             let reference = &change.reference;
             self.completeness.see(change);
             let before = self.objects.apply(change);
-            looked
-                .inputs
-                .insert(reference.clone(), Input::of(change, before.as_ref()));
+            let input = Input::of(change, before.as_ref());
+            looked.inputs.insert(reference.clone(), input);
             match &change.now {
                 Some(object) => {
                     self.held.remove(reference);
