@@ -57,6 +57,14 @@ fn folder(active: &Active) -> PathBuf {
     active.dir.path().join("shadow").join(NAME)
 }
 
+/// Stops a candidate, and waits for the end of its thread.
+async fn stop(shadow: Shadow) {
+    let mut in_a_row = shadow.same_in_a_row();
+    drop(shadow);
+    let ending = async { while in_a_row.changed().await.is_ok() {} };
+    tokio::time::timeout(GUARD, ending).await.unwrap();
+}
+
 impl Stage {
     async fn new(active: Active, candidate: &Arc<Program>, settings: Value) -> Self {
         Self::comparing(COMPARE, active, candidate, settings).await
@@ -95,14 +103,6 @@ impl Stage {
             }
         };
         tokio::time::timeout(GUARD, settling).await.unwrap()
-    }
-
-    /// Stops the candidate, and waits for the end of its thread.
-    async fn stop(self) {
-        let mut in_a_row = self.shadow.same_in_a_row();
-        drop(self.shadow);
-        let ending = async { while in_a_row.changed().await.is_ok() {} };
-        tokio::time::timeout(GUARD, ending).await.unwrap();
     }
 
     fn counted(&self, verdict: Verdict) -> u64 {
@@ -147,7 +147,7 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
         .unwrap();
     assert_eq!(stage.counted(Verdict::Same), 8);
     let folder = folder(&stage.active);
-    stage.stop().await;
+    stop(stage.shadow).await;
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0, "no difference is kept");
     assert!(in_a_row.changed().await.is_err(), "it has ended");
 }
@@ -341,7 +341,7 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
     assert!(status.skipped > 0, "{status:?}");
     // It stops in the middle of a call.
-    stage.stop().await;
+    stop(stage.shadow).await;
 }
 
 #[tokio::test]
@@ -422,7 +422,7 @@ async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
     assert_eq!(numbers(&status), [calls, 0, calls, 0, 0]);
     assert!(status.first.unwrap().file.is_some());
     let folder = folder(&stage.active);
-    stage.stop().await;
+    stop(stage.shadow).await;
     let kept = fs::read_dir(&folder).unwrap().count() as u64;
     assert!(
         (u64::from(KEPT_AT_ONCE_MAX)..=allowed).contains(&kept),
