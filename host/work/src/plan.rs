@@ -75,18 +75,21 @@ impl Plan {
 
     /// Adds the keys of one guest with their summary. `word`: what one key is called.
     pub fn add(&mut self, kind: &'static str, word: &str, keys: Vec<KeyPlan>) {
-        let writes = keys.iter().flat_map(|key| &key.writes);
-        let counts = counts(writes);
-        let also = |action, words: &str| match counts.get(&sign(action)) {
-            Some(count) => format!(", {count} {words}"),
-            None => String::new(),
+        let count = |action| -> usize {
+            let writes = keys.iter().flat_map(|key| &key.writes);
+            writes.filter(|write| write.action == action).map(objects).sum()
         };
-        let count = |action| counts.get(&sign(action)).copied().unwrap_or_default();
+        let also = |action, words: &str| match count(action) {
+            0 => String::new(),
+            count => format!(", {count} {words}"),
+        };
         let line = format!(
-            "{}: {} to create, {} to destroy{}{}, {} failed",
+            "{}: {} to create, {} to destroy{}{}{}{}, {} failed",
             counted(keys.len(), word, &format!("{word}s")),
             count(Action::Create),
             count(Action::Destroy),
+            also(Action::Attach, "to attach"),
+            also(Action::Detach, "to detach"),
             also(Action::Store, "to store"),
             also(Action::Reset, "to apply again"),
             keys.iter().filter(|key| key.error.is_some()).count()
@@ -130,18 +133,22 @@ impl Plan {
 }
 
 impl KeyPlan {
-    /// How many writes there are of each sign of [`sign`].
+    /// How many objects are written with each sign of [`sign`].
     pub fn counts(&self) -> BTreeMap<char, usize> {
-        counts(&self.writes)
+        let mut counts = BTreeMap::new();
+        for write in &self.writes {
+            *counts.entry(sign(write.action)).or_default() += objects(write);
+        }
+        counts
     }
 }
 
-fn counts<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<char, usize> {
-    let mut counts = BTreeMap::new();
-    for write in writes {
-        *counts.entry(sign(write.action)).or_default() += 1;
-    }
-    counts
+/// How many objects a write is about: one, or the endpoints that it attaches or detaches.
+fn objects(write: &Write) -> usize {
+    write
+        .operation
+        .as_ref()
+        .map_or(1, |operation| operation.endpoints.len())
 }
 
 /// The sign of an action in a plan's lines.

@@ -200,8 +200,8 @@ impl OwnSocket {
         self.listener.local_addr()
     }
 
-    /// Clients of a socket whose file is gone would wait for a restart of the host. The folder is not made again: it may
-    /// be a state folder that was moved, which a host must not begin anew.
+    /// Clients of a socket whose file is gone would wait for a restart of the host. The folder is not made again: it
+    /// may be a state folder that was moved, which a host must not begin anew.
     fn bind_if_removed(&mut self) {
         let path = self.path.path.display();
         let is_removed =

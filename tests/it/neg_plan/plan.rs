@@ -98,9 +98,13 @@ fn comes_to_wait(stage: &mut Stage) {
 fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let plan = stage.site.plan().exits(3);
-    assert_eq!(plan.last_line(), "1 neg: 6 to create, 0 to destroy, 0 failed", "{plan}");
+    assert_eq!(
+        plan.last_line(),
+        "1 neg: 3 to create, 0 to destroy, 6 to attach, 0 failed",
+        "{plan}"
+    );
     for line in [
-        "shop/web/80  +6",
+        "shop/web/80  +9",
         "  + neg      web  in europe-west3-a, subnet default",
         "  + neg      web  in europe-west3-a: 2 endpoints: 10.0.0.0:8080 (vm-0), 10.0.0.1:8080 (vm-0)",
     ] {
@@ -135,7 +139,10 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
         "five pauses between six steps: {key}"
     );
     let text = stage.site.plan().exits(3);
-    assert_eq!(text.last_line(), "1 neg: 6 to create, 6 to destroy, 0 failed");
+    assert_eq!(
+        text.last_line(),
+        "1 neg: 0 to create, 0 to destroy, 6 to attach, 6 to detach, 0 failed"
+    );
     let first = ZONES[0];
     assert!(
         text.stdout.starts_with(&format!(
@@ -151,8 +158,11 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     // The Service goes.
     stage.change(|cluster| cluster.remove("web"));
     let plan = stage.site.plan().exits(3);
-    assert!(plan.stdout.starts_with("shop/web/80 (gone)  -3\n"), "{plan}");
-    assert_eq!(plan.last_line(), "1 neg: 0 to create, 3 to destroy, 0 failed");
+    assert!(plan.stdout.starts_with("shop/web/80 (gone)  -6\n"), "{plan}");
+    assert_eq!(
+        plan.last_line(),
+        "1 neg: 0 to create, 0 to destroy, 6 to detach, 0 failed"
+    );
 }
 
 #[test]
@@ -207,10 +217,13 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     // Another owner's NEG has the name.
     insert(&stage, "api", ZONES[1], "other");
     let plan = stage.site.plan().exits(1);
-    let failing = "shop/api/80  +4, then fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
+    let failing = "shop/api/80  +6, then fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
     assert!(plan.stdout.lines().any(|line| line == failing), "{plan}");
-    assert!(plan.stdout.lines().any(|line| line == "shop/web/80  +6"), "{plan}");
-    assert_eq!(plan.last_line(), "2 negs: 10 to create, 0 to destroy, 1 failed");
+    assert!(plan.stdout.lines().any(|line| line == "shop/web/80  +9"), "{plan}");
+    assert_eq!(
+        plan.last_line(),
+        "2 negs: 5 to create, 0 to destroy, 10 to attach, 1 failed"
+    );
     let json = planned(&stage, 1);
     assert!(json["keys"][0]["error"].as_str().unwrap().contains("409"), "{json}");
 
