@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::pods::Stats;
 
 use super::{Actor, Mail, Task};
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::{Assignment, EniInfos, Error, IpamKey, OfKey, PodIpInfo};
+use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, OfKey, PodIpInfo};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use crate::ipam::shown::Shown;
 
@@ -168,13 +170,24 @@ impl Actor {
         };
         let has = Inventory::of_guest(&infos);
         let is_held = |pod: &PodIpInfo| has.interface_of(&pod.ip).is_none();
-        let rest_ms = self.datastore.cooling_period_ms();
+        let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
+        let rests = |address: &&AddressInfo| {
+            let rested_ms = address.unassigned_at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
+            address.key.is_none() && rest_ms > 0 && rested_ms.is_some_and(|rested_ms| rested_ms <= rest_ms)
+        };
+        // The guest also knows of addresses that pods gave back before this process.
+        let resting = infos.enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
+        let stats = self.holders.stats(&has, rest_ms, Instant::now());
         Ok(Shown {
             instance: self.name(),
             guest: self.datastore.guest(),
             read: self.unread.is_none(),
             error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
-            stats: self.holders.stats(&has, rest_ms, Instant::now()),
+            stats: Stats {
+                free: (stats.free + stats.resting).saturating_sub(resting),
+                resting,
+                ..stats
+            },
             cooling_period_ms: rest_ms,
             enis: infos.enis,
             held: allocated.into_iter().filter(is_held).collect(),
