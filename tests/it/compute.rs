@@ -78,7 +78,7 @@ async fn faults_come_from_flags_and_from_a_file() {
         "endpoints_max = 1\n[[faults]]\nmethod = \"GET\"\ntimes = 1\nstatus = 418\n",
     )
     .unwrap();
-    let fault = r#"{"path": "*/attachNetworkEndpoints", "fail_operations": 1, "code": "C", "message": "m"}"#;
+    let fault = r#"{"path": "*/attachNetworkEndpoints", "fail_next": 1, "code": "C", "message": "m"}"#;
     let compute = Compute::start(&["--config", file.to_str().unwrap(), "--fault", fault]);
     assert_eq!(compute.send(Method::GET, NEGS, &Value::Null).await.0, 418);
     let wish = json!({"name": "n", "networkEndpointType": "GCE_VM_IP"});

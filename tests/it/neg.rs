@@ -67,18 +67,27 @@ fn six_hundred_endpoints_gain_and_lose_a_second_address_in_tenths() {
 
 #[test]
 fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
-    let compute = Compute::start(OPERATION_MS, &["--fail-operations-percent", "5", "--seed", "6"]);
+    let compute = Compute::start(OPERATION_MS, &[]);
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), compute);
     stage.start();
     stage.comes_true();
     for stack in [Stack::Dual, Stack::Single] {
-        // Random faults may miss a kind, so make one of each fail.
+        // Of each kind, one fails.
         for call in ["attach", "detach"] {
             let path = format!("*/{call}NetworkEndpoints");
-            stage.compute.fault(&json!({"path": path, "fail_operations": 1}));
+            stage.compute.fault(&json!({"path": path, "fail_next": 1}));
         }
         stage.change(|cluster| cluster.set_stack(stack));
-        stage.comes_true();
+        // Of all, 5 % fail.
+        let mut failed = stage.compute.operations().len() / 20;
+        stage.wait_until("the NEGs to be as they should be", |stage| {
+            let due = stage.compute.operations().len() / 20;
+            if due > failed {
+                stage.compute.fault(&json!({"fail_next": due - failed}));
+                failed = due;
+            }
+            stage.is_true()
+        });
     }
     let judged = stage.judge();
     assert!(judged.failed >= 4, "{judged}");
@@ -341,7 +350,7 @@ fn a_neg_whose_operations_fail_has_failed_until_it_is_as_it_should_be() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();
     stage.comes_true();
-    let fault = json!({"path": "*/attachNetworkEndpoints", "fail_operations": 1000, "message": "no such VM"});
+    let fault = json!({"path": "*/attachNetworkEndpoints", "fail_next": 1000, "message": "no such VM"});
     stage.compute.fault(&fault);
     stage.change(|cluster| cluster.resize("web", FEW + 1));
     let status =

@@ -404,7 +404,7 @@ fn a_simulated_engine_is_checked_too() {
             "trueup.toml:16: sim.lbaas.faults[0]: fault: must hold exactly one of `status`, `delay_ms`, `close` and \
              `fail_next`",
             "trueup.toml:17: sim.lbaas.faults[1]: unknown field `statsu`, expected one of `method`, `path`, `times`, \
-             `status`, `reason`, `message`, `retry_after_s`, `body`, `delay_ms`, `close`, `fail_next`, `fail_operations`, \
+             `status`, `reason`, `message`, `retry_after_s`, `body`, `delay_ms`, `close`, `fail_next`, \
              `code`, `when`",
         ],
     );

@@ -64,7 +64,7 @@ pub(crate) struct FaultFields {
     /// own path, and `method` with what it settles from, `POST` or `PUT`. The Compute Engine's next operations to
     /// begin fail without an effect, with `code` (default: `INTERNAL_ERROR`) and `message`: `method` and `path` are
     /// then those of the requests that begin them.
-    #[serde(alias = "fail_operations", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     fail_next: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<String>,
@@ -170,7 +170,7 @@ mod tests {
         let mut faults = Faults::new(vec![
             fault(r#"{"method": "post", "path": "/a*", "times": 1, "status": 503}"#),
             fault(r#"{"path": "*?x=1", "close": "after"}"#),
-            fault(r#"{"fail_operations": 2, "path": "/a/*", "method": "PUT", "code": "C"}"#),
+            fault(r#"{"fail_next": 2, "path": "/a/*", "method": "PUT", "code": "C"}"#),
         ]);
         let none = faults.for_request("GET", "/a", None);
         assert_eq!(none, None, "neither method nor query fits");

@@ -34,7 +34,7 @@ fn what_was_written_is_told_with_its_endpoints_and_how_it_ended() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.site.run_once().exits(0);
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    let fault = json!({"path": "*/detachNetworkEndpoints", "fail_operations": 1});
+    let fault = json!({"path": "*/detachNetworkEndpoints", "fail_next": 1});
     stage.compute.fault(&fault);
     stage.site.run_once().exits(0);
 

@@ -59,9 +59,7 @@ async fn a_neg_that_somebody_else_makes_meanwhile_is_theirs() {
 #[tokio::test]
 async fn an_insertion_that_fails_is_told() {
     let world = World::new(json!({})).await;
-    world
-        .fault(json!({"fail_operations": 1, "code": "C", "message": "m"}))
-        .await;
+    world.fault(json!({"fail_next": 1, "code": "C", "message": "m"})).await;
     let error = world.api().ensure(&web(), "s1", id(1)).await;
     assert_eq!(error, Err(Error::Unavailable("C: m".to_owned())));
 }

@@ -16,9 +16,7 @@ async fn the_end_of_an_operation_is_told() {
     assert_eq!(world.ended().await, told(attaching, None));
     assert_eq!(world.api().list_endpoints(&web()).await, Ok(vec![endpoint(1)]));
 
-    world
-        .fault(json!({"fail_operations": 1, "code": "C", "message": "m"}))
-        .await;
+    world.fault(json!({"fail_next": 1, "code": "C", "message": "m"})).await;
     let failing = world.api().change(false, &web(), &[endpoint(1)], id(2)).await.unwrap();
     assert_eq!(world.ended().await, told(failing, Some("C: m")));
     assert_eq!(world.api().list_endpoints(&web()).await, Ok(vec![endpoint(1)]));
