@@ -11,7 +11,7 @@ use trueup_journal::{Refusal, Tape, TapeError};
 
 use crate::guard::Guard;
 use crate::meter::Meter;
-use crate::size::json_bytes;
+use crate::size::{AnswerSize, json_bytes};
 use crate::{Backends, Host, questions, trace};
 
 /// Why the host ended a call at a request. The instance no longer exists then.
@@ -86,7 +86,7 @@ impl Host {
     ) -> wasmtime::Result<R>
     where
         A: Serialize + Sync + ?Sized,
-        R: Serialize + DeserializeOwned + Send,
+        R: AnswerSize + Send,
         F: FnOnce(Guard<'a>) -> Fut + Send,
         Fut: Future<Output = R> + Send,
     {
@@ -122,7 +122,7 @@ pub(crate) async fn ask_or_end<A, R, F, Fut>(
 ) -> wasmtime::Result<R>
 where
     A: Serialize + Sync + ?Sized,
-    R: Serialize + DeserializeOwned + Send,
+    R: AnswerSize + Send,
     F: FnOnce() -> Fut + Send,
     Fut: Future<Output = Result<R, Refusal>> + Send,
 {
@@ -149,7 +149,7 @@ pub(crate) fn ask_now<A, R, F>(
 ) -> wasmtime::Result<R>
 where
     A: Serialize + ?Sized,
-    R: Serialize + DeserializeOwned,
+    R: AnswerSize,
     F: FnOnce() -> R,
 {
     // Answering takes no time, but recording may wait for the disk if every line is synced.
@@ -196,9 +196,13 @@ fn too_long(meter: &Meter) -> Stop {
     }
 }
 
-fn sized<R: Serialize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
-    let above = || format!("the answer of `{name}` is above the limit `answer_bytes` of {limit}");
-    json_bytes(&answer, limit).ok_or_else(|| Refusal(above()))?;
+fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
+    let bytes = answer.bytes() as u64;
+    if bytes > limit {
+        return Err(Refusal(format!(
+            "the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+        )));
+    }
     Ok(answer)
 }
 

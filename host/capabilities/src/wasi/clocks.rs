@@ -8,12 +8,19 @@ use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
 use super::monotonic::RESOLUTION_NS;
 use crate::Host;
 use crate::ask::{Nothing, args};
+use crate::size::AnswerSize;
 
 /// `wasi:clocks/wall-clock.datetime` as in a journal.
 #[derive(Serialize, Deserialize)]
 struct Datetime {
     seconds: u64,
     nanoseconds: u32,
+}
+
+impl AnswerSize for Datetime {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
 }
 
 impl wall_clock::Host for Host {

@@ -21,7 +21,6 @@ mod state;
 mod streams;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime_wasi::cli::{WasiCli, WasiCliCtxView};
 use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtxView};
@@ -30,6 +29,7 @@ use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtxView};
 
 use crate::Host;
 use crate::ask::ask_now;
+use crate::size::AnswerSize;
 use crate::timers::Timers;
 
 pub use lines::LINE_BYTES_MAX;
@@ -187,7 +187,7 @@ impl Host {
     ) -> wasmtime::Result<R>
     where
         A: Serialize + ?Sized,
-        R: Serialize + DeserializeOwned,
+        R: AnswerSize,
     {
         let (backends, wasi) = (&self.backends, self.wasi.get());
         ask_now(&mut self.tape, &mut self.meter, name, args, || answer(backends, wasi))

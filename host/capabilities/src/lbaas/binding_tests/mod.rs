@@ -320,7 +320,7 @@ async fn an_answer_above_its_size_never_reaches_the_guest() {
         .list_tagged("t".into())
         .await
         .unwrap();
-    let bytes = crate::size::json_bytes(&whole, u64::MAX).unwrap();
+    let bytes = crate::size::AnswerSize::bytes(&whole) as u64;
     let within = Limits {
         answer_bytes: bytes,
         ..Limits::default()
@@ -346,7 +346,7 @@ async fn an_answer_above_its_size_never_reaches_the_guest() {
     assert_eq!(
         text,
         format!(
-            "the answer of `api.list-tagged` is above the limit `answer_bytes` of {}",
+            "the answer of `api.list-tagged` is {bytes} bytes, above the limit `answer_bytes` of {}",
             bytes - 1
         )
     );
