@@ -219,7 +219,7 @@ impl OwnSocket {
             Err(error) if !self.is_missing => {
                 self.is_missing = true;
                 tracing::error!(
-                    "{error}; something removed it: make its folder again, and the host listens there again"
+                    "{error}; put its folder back if it was moved, make it again if it was removed: the host then listens there again"
                 );
             }
             Err(_) => {}
