@@ -15,6 +15,28 @@ use crate::version::Version;
 
 /// The configuration with `prevResult` and a GC's list of attachments: a hundred bytes for each of 10,000 pods.
 const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
+
+/// The members of `ipam` that this plugin reads, and those of the CNI conventions that others read.
+const IPAM_MEMBERS: [&str; 14] = [
+    "type",
+    "socket",
+    "instance",
+    "timeoutMs",
+    "spoolDir",
+    "gcMigrated",
+    "prefixLength",
+    "gateway",
+    "routes",
+    "subnet",
+    "ranges",
+    "dataDir",
+    "addresses",
+    "dns",
+];
+
+/// How many letters of a member's name may be wrong, missing, extra, or swapped with the next.
+const WRONG_LETTERS_MAX: usize = 2;
+
 /// What stdin held.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Input {
@@ -163,6 +185,7 @@ impl Settings {
     /// # Errors
     /// Code 7, naming the first member that is missing or wrong.
     pub(crate) fn read(configuration: &Value, version: Version) -> Result<Self, CniError> {
+        refuse_misspelt(configuration.get("ipam"))?;
         if version >= Version::V1_1_0 {
             return members(configuration);
         }
@@ -186,6 +209,21 @@ pub(crate) fn members<T: DeserializeOwned>(configuration: &Value) -> Result<T, C
         let at = if at == "." { String::new() } else { format!("`{at}`: ") };
         CniError::new(INVALID_CONFIGURATION, at + &shown(error.inner().to_string()))
     })
+}
+
+/// Refuses an unknown member of `ipam` whose name is close to a known one. Ignoring it would apply the default.
+fn refuse_misspelt(ipam: Option<&Value>) -> Result<(), CniError> {
+    let bare = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+    let names = ipam.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    for name in names.filter(|name| !IPAM_MEMBERS.contains(&name.as_str())) {
+        let distance = |known: &&str| strsim::damerau_levenshtein(&bare(name), &bare(known));
+        let nearest = IPAM_MEMBERS.into_iter().min_by_key(distance);
+        if let Some(meant) = nearest.filter(|known| distance(known) <= WRONG_LETTERS_MAX) {
+            let msg = format!("`ipam.{name}` is no member of this plugin; did you mean `{meant}`?");
+            return Err(CniError::new(INVALID_CONFIGURATION, msg));
+        }
+    }
+    Ok(())
 }
 
 fn socket_default() -> AbsolutePath {
@@ -417,5 +455,29 @@ mod tests {
         };
         assert_eq!(error.code, 6);
         assert!(error.msg.ends_with("is longer than 1048576 bytes"), "{error:?}");
+    }
+
+    #[test]
+    fn a_misspelt_member_is_refused_with_the_one_that_is_meant() {
+        for (member, meant) in [
+            ("spool_dir", "spoolDir"),
+            ("SpoolDir", "spoolDir"),
+            ("spooldir", "spoolDir"),
+            ("timeout_ms", "timeoutMs"),
+            ("sokcet", "socket"),
+            ("instances", "instance"),
+            ("route", "routes"),
+            ("gc-migrated", "gcMigrated"),
+        ] {
+            let error = settings(&with_ipam(member, json!("x")), Version::V1_1_0).unwrap_err();
+            let expected = format!("`ipam.{member}` is no member of this plugin; did you mean `{meant}`?");
+            assert_eq!((error.code, error.msg), (7, expected));
+        }
+        for other in ["subnet", "ranges", "dataDir", "dns", "mtu", "other", "cni.dev/x"] {
+            assert!(
+                settings(&with_ipam(other, json!([])), Version::V1_1_0).is_ok(),
+                "{other}"
+            );
+        }
     }
 }

@@ -113,8 +113,10 @@ pub fn wanted<W: Reconciler>(
                 let version = world.version(setup.active.instances(), &desired);
                 let work = match supervisor.held(&version, &key.to_string(), &desired) {
                     Some(held) => Err(format!(
-                        "set aside: {}; `trueup reconcile {key}` tries again",
-                        held.error
+                        "set aside: {}; it stays so until it or the guest changes: `trueup guest swap {} {}` tries it again",
+                        held.error,
+                        W::RULES.guest,
+                        setup.guest.reference
                     )),
                     None => Ok(desired),
                 };
