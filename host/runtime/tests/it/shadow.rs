@@ -83,7 +83,7 @@ impl Stage {
         self.active.open(key).await
     }
 
-    /// One call as the host makes it: the candidate is told afterwards.
+    /// One call as the host makes it: the candidate gets it afterwards.
     async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
         let n = instance.host().tape.journal().map(Journal::next_n);
         let made = make(instance, call, args).await;
