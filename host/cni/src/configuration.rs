@@ -34,6 +34,9 @@ const IPAM_MEMBERS: [&str; 14] = [
     "dns",
 ];
 
+/// One day. A longer timeout is a mistake.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+
 /// How many letters of a member's name may be wrong, missing, extra, or swapped with the next.
 const WRONG_LETTERS_MAX: usize = 2;
 
@@ -120,14 +123,14 @@ pub(crate) struct PluginSettings {
     pub(crate) socket: AbsolutePath,
     /// Which guest. `None` means the host's only one.
     pub(crate) instance: Option<String>,
-    /// For connecting, asking and reading the answer together.
-    #[serde(default = "timeout_ms_default")]
+    /// For connecting, asking and reading the answer together, in milliseconds.
+    #[serde(default = "timeout_ms_default", deserialize_with = "timeout_ms")]
     pub(crate) timeout_ms: u64,
     /// The folder that keeps releases while the host is down. `None` keeps none: only here null and missing differ.
     #[serde(default = "spool_dir_default")]
     pub(crate) spool_dir: Option<AbsolutePath>,
     /// GC frees migrated keys too.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) gc_migrated: bool,
     /// Of the address that ADD prints.
     #[serde(default = "prefix_length_default", deserialize_with = "prefix_length")]
@@ -250,9 +253,18 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 }
 
 fn prefix_length<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
-    match u8::deserialize(from)? {
+    match Option::deserialize(from)?.unwrap_or_else(prefix_length_default) {
         length @ 1..=32 => Ok(length),
         length => Err(D::Error::custom(format!("{length} is not a whole number from 1 to 32"))),
+    }
+}
+
+fn timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match Option::deserialize(from)?.unwrap_or_else(timeout_ms_default) {
+        ms @ 1..=TIMEOUT_MS_MAX => Ok(ms),
+        ms => Err(D::Error::custom(format!(
+            "{ms} is not a whole number from 1 to {TIMEOUT_MS_MAX}"
+        ))),
     }
 }
 
@@ -455,6 +467,29 @@ mod tests {
         };
         assert_eq!(error.code, 6);
         assert!(error.msg.ends_with("is longer than 1048576 bytes"), "{error:?}");
+    }
+
+    #[test]
+    fn null_counts_as_missing_and_a_timeout_has_a_range() {
+        for member in [
+            "timeoutMs",
+            "prefixLength",
+            "gcMigrated",
+            "instance",
+            "gateway",
+            "routes",
+        ] {
+            let read = settings(&with_ipam(member, json!(null)), Version::V1_1_0).unwrap();
+            let missing = settings(&with_ipam("other", json!(null)), Version::V1_1_0).unwrap();
+            assert_eq!(read, missing, "{member}");
+        }
+        for wrong in [json!(0), json!(86_400_001), json!(-1), json!("1 s")] {
+            let error = settings(&with_ipam("timeoutMs", wrong.clone()), Version::V1_1_0).unwrap_err();
+            assert!(
+                error.code == 7 && error.msg.starts_with("`ipam.timeoutMs`: "),
+                "{wrong}: {error:?}"
+            );
+        }
     }
 
     #[test]
