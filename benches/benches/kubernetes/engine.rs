@@ -1,11 +1,11 @@
 //! A simulated Engine over HTTP, and when it held which address. Reads the file in which the Engine keeps its state,
 //! where an effect appears before any client gets an answer.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -78,29 +78,22 @@ impl Engine {
     }
 }
 
-/// Reads what the Engine appends to the file, or the file that replaces it, until the end.
-fn read(path: &PathBuf, ended: &AtomicBool) -> anyhow::Result<Effects> {
+/// Reads each file with which the Engine replaces its state, until the end.
+fn read(path: &Path, ended: &AtomicBool) -> anyhow::Result<Effects> {
     let mut effects = Effects::default();
-    let mut file = File::open(path).with_context(|| path.display().to_string())?;
-    // The start of the last line, until its end arrives.
-    let mut rest = Vec::new();
+    let mut last = None;
     loop {
         let is_last = ended.load(Ordering::SeqCst);
-        let is_another = fs::metadata(path)?.ino() != file.metadata()?.ino();
-        let before = rest.len();
-        file.read_to_end(&mut rest)?;
-        if rest.len() > before {
+        let mut file = File::open(path).with_context(|| path.display().to_string())?;
+        let number = Some(file.metadata()?.ino());
+        if last != number {
+            last = number;
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
             let at = Instant::now();
-            let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let lines: Vec<u8> = rest.drain(..whole).collect();
-            for change in effects::in_text(&String::from_utf8(lines)?) {
-                effects.see(change, at);
-            }
+            effects::in_text(&text).for_each(|change| effects.see(change, at));
         }
-        if is_another {
-            file = File::open(path)?;
-            rest.clear();
-        } else if is_last {
+        if is_last {
             return Ok(effects);
         }
         std::thread::sleep(LOOK);

@@ -46,7 +46,7 @@ pub(crate) struct FaultFields {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
-    /// The header `Retry-After`. Default: what the server's configuration says.
+    /// The header `Retry-After`, in seconds. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry_after_s: Option<u64>,
     /// The body itself, in place of an error in JSON.
@@ -61,7 +61,7 @@ pub(crate) struct FaultFields {
     /// Later work of the server fails this many times.
     ///
     /// The Engine's next objects to settle fail (state `2` in place of `3`): `path` is then compared with the object's
-    /// own path, and `method` with what it settles from, `POST` or `PUT`. The Compute Engine's next operations to
+    /// own path, and `method` with the request after which it settles, `POST` or `PUT`. The Compute Engine's next operations to
     /// begin fail without an effect, with `code` (default: `INTERNAL_ERROR`) and `message`: `method` and `path` are
     /// then those of the requests that begin them.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -239,7 +239,8 @@ impl Engine {
         self.world.resource(identifier).ok_or_else(Refusal::not_found)
     }
 
-    /// Writes the world to the state file: an effect that can't be kept is not acknowledged.
+    /// Writes the world to the state file. An effect that can't be kept is not acknowledged: the client gets an error,
+    /// although the server has the effect until it ends.
     pub(super) fn save(&self) -> Result<(), Refusal> {
         let Some(path) = &self.config.state_file else {
             return Ok(());

@@ -92,8 +92,9 @@ impl Audit {
             segment_bytes_max,
             head: found.head,
             head_file,
+            // A killed host may have left lines that are not on the disk, nor counted in the head.
+            is_unsynced: found.segment.is_some(),
             segment: found.segment,
-            is_unsynced: false,
             stopped: false,
             dropped_before: 0,
         };
@@ -127,7 +128,8 @@ impl Audit {
         })
     }
 
-    /// Writes down a refusal, unless the guest has too many. Does not wait for the disk, unless another line does.
+    /// Writes down a refusal, unless the guest has too many. Waits for the disk only if it begins a new file, or if
+    /// another call waits for the disk at this moment.
     /// `entry` is the call's entry in the instance's journal, if it has one.
     ///
     /// # Errors

@@ -243,8 +243,12 @@ impl Api for Embedded {
 
     async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
         let prefix = prefix.as_bytes().to_vec();
-        self.blocking(move |base| tables::listing(&base.database, &prefix))
-            .await
+        let listing = move |base: &Base| {
+            // A revision that is stored and not in the history yet would end the watch after it as compacted.
+            let _writing = base.writing.lock();
+            tables::listing(&base.database, &prefix)
+        };
+        self.blocking(listing).await
     }
 
     async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {

@@ -37,6 +37,9 @@ pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
         let mut state = transaction.open_table(STATE)?;
         transaction.open_table(KEYS)?;
         transaction.delete_table(HISTORY)?;
+        for row in ["compacted", "history_bytes"] {
+            state.remove(row)?;
+        }
         let layout = state.get(LAYOUT)?.map(|row| row.value());
         match layout {
             None => {

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::regular;
 use trueup_base::replace::{self, Durable};
 
 use crate::lbaas::Spec;
@@ -288,7 +289,9 @@ impl Intents {
 
 /// Durably writes a file and its name.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let written = replace::replace_file(path, content, Durable::Yes);
+    // An intent whose name does not survive a power failure is none.
+    let written = replace::replace_file(path, content, Durable::Yes)
+        .and_then(|()| replace::sync_folder(regular::folder_of(path)));
     written.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))
 }
 

@@ -31,6 +31,8 @@ pub(super) fn creation(spec: &Spec) -> Value {
 /// The body that makes the Engine apply a resource again, with unchanged fields.
 pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
     let mut body = present(kind, existing);
+    // A reference that can't be read is not sent back.
+    body.retain(|field, value| !kind.names().references.contains(&field.as_str()) || value.is_string());
     if kind == Kind::Bind {
         // Required, so it is present even if the answer lacks it.
         body.entry("ssl").or_insert(Value::Bool(false));
@@ -79,7 +81,13 @@ pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
         let mode = [Mode::Tcp, Mode::Http]
             .into_iter()
             .find(|mode| *text == mode_text(*mode));
-        *text = mode.map_or_else(|| text.clone(), |mode| json!(mode));
+        let wrong = || {
+            format!(
+                "{} `{identifier}`: mode: was {text}, must be `tcp` or `http`",
+                kind.name()
+            )
+        };
+        *text = json!(mode.ok_or_else(wrong)?);
     }
     let spec = match kind {
         Kind::Backend => read(fields).map(Spec::Backend),

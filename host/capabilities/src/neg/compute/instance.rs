@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::sleep;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
 
 use super::Compute;
 use super::operations::Started;
-use super::watch::{TIMED_OUT, operation_of};
+use super::watch::{NOT_FOUND, operation_of};
 use super::wire::{self, OperationFailure};
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use async_trait::async_trait;
@@ -138,14 +138,29 @@ impl Instance {
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
         let watch = &self.compute.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
-        let until = Instant::now() + Duration::from_millis(limit_ms);
-        let ended = watch.end(&neg.zone, number, until).await;
-        ended.map(|operation| operation.failure).map_err(|unknown| {
-            Error::Unavailable(match unknown {
-                TIMED_OUT => format!("NEG {} in {} was not there within {limit_ms} ms", neg.name, neg.zone),
-                unknown => unknown.to_owned(),
-            })
-        })
+        let too_long = || {
+            Error::Unavailable(format!(
+                "NEG {} in {} was not there within {limit_ms} ms",
+                neg.name, neg.zone
+            ))
+        };
+        let looking = async {
+            let mut looks = 0;
+            loop {
+                match watch.look(&neg.zone, number).await {
+                    Ok(operation) if operation.is_done => return Ok(operation.failure),
+                    Ok(_) | Err(Error::Unavailable(_) | Error::RateLimited(None)) => {}
+                    Err(Error::RateLimited(Some(ms))) => sleep(Duration::from_millis(ms)).await,
+                    Err(Error::NotFound) => return Err(Error::Unavailable(NOT_FOUND.to_owned())),
+                    Err(error) => return Err(error),
+                }
+                sleep(watch.settings.poll_pause(looks)).await;
+                looks += 1;
+            }
+        };
+        tokio::time::timeout(Duration::from_millis(limit_ms), looking)
+            .await
+            .unwrap_or_else(|_| Err(too_long()))
     }
 
     async fn list(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Unlisted> {

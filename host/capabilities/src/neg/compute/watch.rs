@@ -24,9 +24,9 @@ use super::wire::{self, Operation};
 use crate::neg::{Error, NegRef};
 
 /// The failure of an operation that Compute Engine does not know any more.
-const NOT_FOUND: &str = "operation not found";
+pub(super) const NOT_FOUND: &str = "operation not found";
 /// The failure of an operation that exceeded its time.
-pub(super) const TIMED_OUT: &str = "timed out";
+const TIMED_OUT: &str = "timed out";
 /// The maximum for `Retry-After`: an operation's end must not be missed because of it.
 const RATE_LIMIT_PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -138,7 +138,7 @@ impl Watch {
     }
 
     /// Polls an operation until it ends, at least once. An error says why its end is not known.
-    pub(super) async fn end(&self, zone: &str, number: u64, until: Instant) -> Result<Operation, &'static str> {
+    async fn end(&self, zone: &str, number: u64, until: Instant) -> Result<Operation, &'static str> {
         let mut looks = 0;
         loop {
             let mut pause = self.settings.poll_pause(looks);
@@ -162,7 +162,7 @@ impl Watch {
         }
     }
 
-    async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
+    pub(super) async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
         let request = self.paths.get_operation(zone, number)?;
         let answer = self.requests.look(&request).await?;
         operation_of(&request.shown(), &answer)
