@@ -131,7 +131,7 @@ impl Map {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Balance {
     /// True if the client's address chooses one, so that a client keeps its endpoint while the endpoints stay the same;
-    /// else every connection has another.
+    /// else each connection chooses anew.
     pub(crate) by_client: bool,
     /// Empty if there is no target.
     pub(crate) to: Vec<Rc<str>>,

@@ -21,7 +21,7 @@ pub(crate) fn saddr(family: Family) -> String {
     format!(r#"{{"payload":{{"protocol":"{family}","field":"saddr"}}}}"#)
 }
 
-/// Continues if this of the packet is that.
+/// Continues if this field of the packet has that value.
 pub(crate) fn is(left: &str, right: impl Display) -> String {
     format!(r#"{{"match":{{"op":"==","left":{left},"right":"{right}"}}}}"#)
 }

@@ -27,8 +27,8 @@ pub(crate) struct Refused {
     /// The call's entry in its journal; `None` if it has no entry.
     entry: Option<u64>,
     logged: bool,
-    /// Whether the host repeats the call: it refused something only to count first, or until an approval. The guest's
-    /// lines about that are no trouble that an operator must see.
+    /// Whether the host repeats the call: it refused something only to count first, or until an approval. Then
+    /// the host logs the guest's warnings and errors at debug.
     pub(crate) is_repeated: bool,
     /// By call and scope.
     audited: BTreeSet<(String, String)>,

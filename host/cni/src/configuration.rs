@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::de::{DeserializeOwned, Error as _};
@@ -33,6 +34,9 @@ const IPAM_MEMBERS: [&str; 14] = [
     "addresses",
     "dns",
 ];
+
+/// Linux: `sun_path` holds 108 bytes with the closing NUL.
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// One day. A longer timeout is a mistake.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
@@ -102,7 +106,7 @@ pub(crate) fn read(stdin: io::Stdin) -> Input {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub(crate) struct Settings {
     /// The network's name.
-    #[serde(rename = "name")]
+    #[serde(rename = "name", deserialize_with = "filled")]
     pub(crate) network: String,
     #[serde(rename = "ipam")]
     pub(crate) plugin: PluginSettings,
@@ -119,14 +123,16 @@ pub(crate) struct PluginSettings {
     #[serde(rename = "type")]
     _type: String,
     /// The host's.
-    #[serde(default = "socket_default")]
+    #[serde(default = "socket_default", deserialize_with = "socket")]
     pub(crate) socket: AbsolutePath,
     /// Which guest. `None` means the host's only one.
+    #[serde(default, deserialize_with = "filled_if_given")]
     pub(crate) instance: Option<String>,
     /// For connecting, asking and reading the answer together, in milliseconds.
     #[serde(default = "timeout_ms_default", deserialize_with = "timeout_ms")]
     pub(crate) timeout_ms: u64,
-    /// The folder that keeps releases while the host is down. `None` keeps none: only here null and missing differ.
+    /// The folder that keeps releases while the host is down. `None` keeps none: only here null has a meaning of its
+    /// own.
     #[serde(default = "spool_dir_default")]
     pub(crate) spool_dir: Option<AbsolutePath>,
     /// GC frees migrated keys too.
@@ -245,6 +251,35 @@ fn timeout_ms_default() -> u64 {
 /// An IPv4 address alone, for main plugins that do the routing themselves.
 fn prefix_length_default() -> u8 {
     32
+}
+
+/// A text of at least one character.
+pub(crate) fn filled<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    let is_filled = !text.is_empty();
+    is_filled
+        .then_some(text)
+        .ok_or_else(|| D::Error::custom("must not be empty"))
+}
+
+fn filled_if_given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let text: Option<String> = Option::deserialize(from)?;
+    match text {
+        Some(text) if text.is_empty() => Err(D::Error::custom("must not be empty")),
+        text => Ok(text),
+    }
+}
+
+/// The host's socket: the kernel takes no longer path, and no zero byte in it.
+fn socket<'de, D: Deserializer<'de>>(from: D) -> Result<AbsolutePath, D::Error> {
+    let path = AbsolutePath::deserialize(from)?;
+    let bytes = path.as_ref().as_os_str().as_bytes();
+    if bytes.len() > SOCKET_BYTES_MAX || bytes.contains(&0) {
+        return Err(D::Error::custom(format!(
+            "must be a path of at most {SOCKET_BYTES_MAX} bytes, without a zero byte"
+        )));
+    }
+    Ok(path)
 }
 
 /// Null counts as missing.

@@ -57,8 +57,8 @@ pub(crate) struct Attachment {
     /// `CNI_CONTAINERID`.
     #[serde(rename = "containerID")]
     pub(crate) container_id: String,
-    /// `CNI_IFNAME`. The attachments of GC spell it in small letters.
-    #[serde(rename = "ifName", alias = "ifname")]
+    /// `CNI_IFNAME`.
+    #[serde(rename = "ifName")]
     pub(crate) if_name: String,
 }
 

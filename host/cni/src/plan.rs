@@ -4,10 +4,10 @@
 
 use std::net::Ipv4Addr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::configuration::{Input, Settings, members, or_default};
+use crate::configuration::{Input, Settings, filled, members, or_default};
 use crate::environment::{Attachment, Invocation, Variables};
 use crate::error::{CniError, INVALID_CONFIGURATION, INVALID_ENVIRONMENT};
 use crate::version::Version;
@@ -141,14 +141,26 @@ fn expected(configuration: &Value) -> Result<Vec<Ipv4Addr>, CniError> {
 fn valid_attachments(configuration: &Value) -> Result<Vec<Attachment>, CniError> {
     #[derive(Deserialize)]
     struct Network {
-        #[serde(rename = "cni.dev/valid-attachments")]
-        valid: Option<Vec<Attachment>>,
-        #[serde(rename = "cni.dev/attachments")]
-        early: Option<Vec<Attachment>>,
+        #[serde(rename = "cni.dev/valid-attachments", default, deserialize_with = "given")]
+        valid: Option<Vec<Listed>>,
+        #[serde(rename = "cni.dev/attachments", default, deserialize_with = "given")]
+        early: Option<Vec<Listed>>,
+    }
+    #[derive(Deserialize)]
+    struct Listed {
+        #[serde(rename = "containerID", deserialize_with = "filled")]
+        container_id: String,
+        #[serde(rename = "ifname", deserialize_with = "filled")]
+        if_name: String,
+    }
+    fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Listed>>, D::Error> {
+        Vec::deserialize(from).map(Some)
     }
     let Network { valid, early } = members(configuration)?;
     let missing = || CniError::new(INVALID_CONFIGURATION, "`cni.dev/valid-attachments` is missing");
-    valid.or(early).ok_or_else(missing)
+    let listed = valid.or(early).ok_or_else(missing)?.into_iter();
+    let attachment = |Listed { container_id, if_name }| Attachment { container_id, if_name };
+    Ok(listed.map(attachment).collect())
 }
 
 /// Asks for other modules' tests.
@@ -331,7 +343,6 @@ mod tests {
             json!({"cni.dev/valid-attachments": c2}),
             json!({"cni.dev/attachments": c2}),
             json!({"cni.dev/attachments": [], "cni.dev/valid-attachments": c2}),
-            json!({"cni.dev/attachments": c2, "cni.dev/valid-attachments": null}),
         ] {
             let planned = planned("GC", &configuration("1.1.0", more));
             assert_eq!(planned, Ok(What::Gc(vec![expected.clone()])));
@@ -340,7 +351,19 @@ mod tests {
             (json!({}), "`cni.dev/valid-attachments` is missing"),
             (
                 json!({"cni.dev/valid-attachments": null}),
-                "`cni.dev/valid-attachments` is missing",
+                "`cni.dev/valid-attachments`: invalid type: null",
+            ),
+            (
+                json!({"cni.dev/attachments": c2, "cni.dev/valid-attachments": null}),
+                "`cni.dev/valid-attachments`: invalid type: null",
+            ),
+            (
+                json!({"cni.dev/attachments": [{"containerID": "", "ifname": "eth0"}]}),
+                "`cni.dev/attachments[0].containerID`: must not be empty",
+            ),
+            (
+                json!({"cni.dev/attachments": [{"containerID": "c2"}]}),
+                "`cni.dev/attachments[0]`: missing field `ifname`",
             ),
             (
                 json!({"cni.dev/attachments": [1]}),
@@ -348,7 +371,7 @@ mod tests {
             ),
             (
                 json!({"cni.dev/valid-attachments": [{"containerID": "c1"}]}),
-                "`cni.dev/valid-attachments[0]`: missing field `ifName`",
+                "`cni.dev/valid-attachments[0]`: missing field `ifname`",
             ),
         ] {
             let (code, msg) = refused("GC", &configuration("1.1.0", more));

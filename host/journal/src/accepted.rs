@@ -10,7 +10,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::difference::{Difference, Differing};
+use crate::difference::{Difference, Differing, path_below};
 
 /// Rules; without any, no difference is accepted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -136,11 +136,19 @@ fn step(path: &str) -> Option<(&str, &str)> {
         let length = match inside.chars().next()? {
             '"' => {
                 let mut names = serde_json::Deserializer::from_str(inside).into_iter::<String>();
-                names.next()?.ok()?;
-                names.byte_offset()
+                let name = names.next()?.ok()?;
+                let length = names.byte_offset();
+                // Paths are compared as texts, so a name has one spelling.
+                (path_below("", &name) == format!("[{}]", inside.get(..length)?)).then_some(length)?
             }
             '*' => 1,
-            _ => Some(after(inside, |c| c.is_ascii_digit())).filter(|length| *length > 0)?,
+            _ => {
+                let length = after(inside, |c| c.is_ascii_digit());
+                let number = inside.get(..length)?;
+                (number == "0" || !number.starts_with('0'))
+                    .then_some(length)
+                    .filter(|length| *length > 0)?
+            }
         };
         inside.get(length..)?.strip_prefix(']')?;
         length + 2

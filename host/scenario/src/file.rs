@@ -51,7 +51,18 @@ fn wrong(node: &Node, key: &str, message: impl Into<String>) -> FieldError {
     FieldError::of(node.entry(key).unwrap_or(node), message).within(key.to_owned())
 }
 
+/// A key without a value is a mistake: read as if it were not there, it would check nothing.
+fn refuse_nulls(node: &Node, may_be_null: &[&str]) -> Result<(), FieldError> {
+    let is_null = |entry: &&yaml::Entry| entry.value.value == yaml::Value::Null;
+    let mut nulls = node.entries().iter().filter(is_null);
+    match nulls.find(|entry| !may_be_null.contains(&entry.key.as_str())) {
+        None => Ok(()),
+        Some(entry) => Err(wrong(node, &entry.key, "was null, must have a value")),
+    }
+}
+
 fn scenario(node: &Node) -> Result<Scenario, FieldError> {
+    refuse_nulls(node, &[])?;
     let written: Written = yaml::read(node)?;
     for (key, text) in [("name", &written.name), ("guest", &written.guest)] {
         if text.is_empty() {
@@ -158,6 +169,7 @@ fn kind(node: &Node) -> Result<&'static str, FieldError> {
 }
 
 fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+    refuse_nulls(node, &["expect", "failure"])?;
     let kind = kind(node)?;
     let action = match written {
         WrittenStep { call: Some(_), .. } => call(written, node)?,

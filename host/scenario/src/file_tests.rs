@@ -250,6 +250,16 @@ fn a_step_does_one_thing() {
 
 #[test]
 fn values_of_the_wrong_kind_are_named() {
+    for key in ["args", "expect_calls", "expect_ending"] {
+        assert_eq!(
+            step_error(&format!("{{call: a.b, {key}: }}")),
+            format!("4: steps[0].{key}: was null, must have a value")
+        );
+    }
+    assert_eq!(
+        error_of("name: a\nguest: g\nsteps: []\nlimits:\n"),
+        "4: limits: was null, must have a value"
+    );
     let steps = [
         (
             "{call: reconcile}",

@@ -166,7 +166,7 @@ pub struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// The next connection. A caller that stops to wait loses none. Check the client with [`may_ask`].
+    /// The next connection. Dropping the future loses no connection. Check the client with [`may_ask`].
     pub async fn accept(&mut self) -> (UnixStream, unix::SocketAddr) {
         loop {
             let accepted = tokio::select! {
@@ -184,7 +184,7 @@ impl OwnSocket {
                 Err(error) => {
                     // This is temporary: connections end and free their file descriptors.
                     if !std::mem::replace(&mut self.was_refused, true) {
-                        tracing::warn!("a connection can't be accepted: {error}; trying on");
+                        tracing::warn!("a connection can't be accepted: {error}; still trying");
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

@@ -1,6 +1,6 @@
 //! The owner of a name that several keys claim. A key that has the name keeps it as long as it claims it: a newcomer
 //! must not take the objects of another one. If none has it, the key of the oldest Service gets it, and of equally old
-//! ones the first in order.
+//! ones the first in order. A Service whose age the source does not say counts as older than all others.
 //!
 //! Two instances with one name would keep removing each other's objects.
 
@@ -20,13 +20,24 @@ pub(crate) struct Claims<K: Ord> {
 }
 
 impl<K: Ord + Clone> Claims<K> {
-    /// Nothing is claimed yet. `holders`: names that keys had when the process before ended.
-    pub(crate) fn new(holders: impl IntoIterator<Item = (String, K)>) -> Self {
+    /// Nothing is claimed yet. `held`: names that keys had when the process before ended. Of several keys with one
+    /// name, the first has it.
+    pub(crate) fn new(held: impl IntoIterator<Item = (String, K)>) -> Self {
+        let mut holders = BTreeMap::new();
+        for (name, key) in held {
+            holders.entry(name).or_insert(key);
+        }
         Self {
             claimants: BTreeMap::new(),
-            holders: holders.into_iter().collect(),
+            holders,
             changed: BTreeSet::new(),
         }
+    }
+
+    /// The names that a key has.
+    pub(crate) fn held_by(&self, key: &K) -> BTreeSet<String> {
+        let held = self.holders.iter().filter(|(_, holder)| *holder == key);
+        held.map(|(name, _)| name.clone()).collect()
     }
 
     /// `key`, whose Service was created at `created`, now claims these names instead of the names in `before`. Returns

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use trueup_runtime::control::Reconcile;
+use trueup_work::lifecycle::quarantine::way_out;
 use trueup_work::status::{KeyShown, KeyState};
 use trueup_work::swap::GuestStatus;
 use trueup_worlds::KINDS;
@@ -45,7 +46,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         key = look(args, &key)?;
     }
     let way_out = match key.state {
-        KeyState::SetAside => way_out(args, &key)?,
+        KeyState::SetAside => next_step(args, &key)?,
         _ => String::new(),
     };
     output::show(&key, output, |key| vec![line(key, args.timeout) + &way_out])?;
@@ -64,21 +65,15 @@ fn look(args: &Args, key: &KeyShown) -> Result<KeyShown, Failure> {
     args.host.get(&path)
 }
 
-/// What tries a key again that is set aside: another version, or the active one anew.
-fn way_out(args: &Args, key: &KeyShown) -> Result<String, Failure> {
+/// The next step for a key that is set aside.
+fn next_step(args: &Args, key: &KeyShown) -> Result<String, Failure> {
     let guests: Vec<GuestStatus> = args.host.get("guests")?;
     let mut active = guests
         .iter()
         .filter(|it| it.guest == key.guest)
         .flat_map(|it| &it.active);
-    // The revision that is active: its bytes are in the state folder, whatever became of its file.
-    let revision = active
-        .next()
-        .map_or("N".to_owned(), |active| active.revision.to_string());
-    Ok(format!(
-        "; it stays set aside until it or the guest changes: `trueup guest rollback {} --to {revision}` tries it again",
-        key.guest
-    ))
+    let revision = active.next().map(|active| active.revision);
+    Ok(format!("; {}", way_out(&key.guest, revision)))
 }
 
 /// `default/web  true  in 12 ms: 0 created, 0 destroyed; in service: 203.0.113.10:80`.

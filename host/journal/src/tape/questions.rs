@@ -133,8 +133,10 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct CallQuestions {
     parts: Vec<Part>,
-    /// By question and the number of writes before it.
-    same: BTreeMap<(String, usize), Queue>,
+    /// By question.
+    same: BTreeMap<String, Queue>,
+    /// Reads, by question and the number of writes before it.
+    same_then: BTreeMap<(String, usize), Queue>,
     /// Means, by name.
     named: BTreeMap<String, Queue>,
     /// Writes, by object.
@@ -177,24 +179,25 @@ impl CallQuestions {
 
     fn add(&mut self, part: Part) {
         let at = self.parts.len();
-        let same = self.same.entry((part.asked.key(&part.name), part.writes_before));
-        same.or_default().parts.push(at);
+        let key = part.asked.key(&part.name);
         match part.kind {
             Kind::Means => self.named.entry(part.name.clone()).or_default().parts.push(at),
-            Kind::Read => {}
+            Kind::Read => {
+                let then = self.same_then.entry((key.clone(), part.writes_before));
+                then.or_default().parts.push(at);
+            }
             Kind::Write => {
                 self.of_object.entry(part.object.clone()).or_default().parts.push(at);
                 self.writes.push(at);
             }
         }
+        self.same.entry(key).or_default().parts.push(at);
         self.parts.push(part);
     }
 
     /// The first part of the question `key` that was not asked.
     fn left(&mut self, key: &str) -> Option<usize> {
-        let of_key = (key.to_owned(), 0)..=(key.to_owned(), usize::MAX);
-        let mut queues = self.same.range_mut(of_key);
-        queues.find_map(|(_, queue)| queue.next(&self.parts))
+        self.same.get_mut(key)?.next(&self.parts)
     }
 
     /// The next recorded answer of time, randomness and the like: to the same question, or if `by_name`, to the next
@@ -213,15 +216,15 @@ impl CallQuestions {
         let key = asked.key(name);
         // Only the first recorded writes without a gap correspond to a moment in the recording.
         let now = (self.made == self.made_first).then_some(self.made);
-        let mut of_now = now.and_then(|now| self.same.get_mut(&(key.clone(), now)));
+        let mut of_now = now.and_then(|now| self.same_then.get_mut(&(key.clone(), now)));
         let next = of_now.as_mut().and_then(|queue| queue.next(&self.parts));
         let again = of_now.and_then(|queue| queue.parts.last().copied());
         let again = again.filter(|_| self.repeats < REPEATS_MAX);
         let Some(at) = next.or(again).or_else(|| self.left(&key)) else {
-            let mut elsewhere = self.same.range((key.clone(), 0)..=(key, usize::MAX));
-            let elsewhere = elsewhere
-                .next()
-                .and_then(|(_, queue)| self.parts.get(*queue.parts.first()?));
+            let elsewhere = self
+                .same
+                .get(&key)
+                .and_then(|queue| self.parts.get(*queue.parts.first()?));
             return elsewhere.map_or(Found::Nothing, |part| Found::Elsewhere(part.n));
         };
         self.repeats += u64::from(next.is_none() && again.is_some());

@@ -23,10 +23,12 @@ use crate::decisions::JobRecorder;
 use crate::input::{no_nodes, nothing_there};
 use crate::keyed::interrupt::Interrupt;
 use crate::keyed::turns::Turns;
+use crate::lifecycle::quarantine::way_out;
 use crate::plan::{KeyPlan, Plan};
 use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
 use crate::supervisor::Supervisor;
+use crate::swap::Revisions;
 
 /// Adds what a run would do with the keys of a world, if the source says this. `kind`: the name of its summary.
 ///
@@ -106,6 +108,8 @@ pub fn wanted<W: Reconciler>(
     keys.extend(looked.held);
     keys.extend(known);
     let supervisor = Supervisor::alone(&setup.active.instances());
+    let revisions = Revisions::load(&setup.config.state_dir, W::RULES.guest).ok();
+    let revision = revisions.and_then(|revisions| Some(revisions.active()?.revision));
     let mut all_wanted = Vec::new();
     for key in keys {
         match world.wanted(&key) {
@@ -113,10 +117,9 @@ pub fn wanted<W: Reconciler>(
                 let version = world.version(setup.active.instances(), &desired);
                 let work = match supervisor.held(&version, &key.to_string(), &desired) {
                     Some(held) => Err(format!(
-                        "set aside: {}; it stays so until it or the guest changes: `trueup guest swap {} {}` tries it again",
+                        "set aside: {}; {}",
                         held.error,
-                        W::RULES.guest,
-                        setup.guest.reference
+                        way_out(W::RULES.guest, revision)
                     )),
                     None => Ok(desired),
                 };

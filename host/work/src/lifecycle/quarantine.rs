@@ -200,6 +200,15 @@ pub(crate) fn input(instances: &Instances, called_with: &impl Serialize) -> Stri
     digest_of(&(called_with, &instances.settings, &instances.limits, &instances.grants))
 }
 
+/// What tries inputs of a guest again that are set aside: the active revision anew. `revision` is its number, if it is
+/// known.
+pub fn way_out(guest: &str, revision: Option<u64>) -> String {
+    let revision = revision.map_or("N".to_owned(), |revision| revision.to_string());
+    format!(
+        "it stays set aside until it or the guest changes: `trueup guest rollback {guest} --to {revision}` tries it again"
+    )
+}
+
 /// The digest of an input, as JSON.
 pub fn digest_of(input: &impl Serialize) -> String {
     // The guest's input already was JSON.

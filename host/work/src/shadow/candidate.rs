@@ -92,6 +92,11 @@ impl CandidateInstance {
         })
     }
 
+    /// Whether it takes too much memory to be kept for the next call, which then begins anew.
+    pub(super) fn is_long(&self) -> bool {
+        self.reading.is_long()
+    }
+
     /// Has the candidate make the call, with the recorded answers, and compares the result.
     pub(super) async fn call(&mut self, versions: &Setup, job: &Job) -> Judged {
         let Some(place) = self.reading.call(job.n) else {

@@ -20,7 +20,7 @@ pub const KEPT_FILES_MAX: usize = 100;
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// How many differences may be kept at once, before [`KEPT_PER_SECOND_MAX`] applies: as many as a status lists
-/// ([`super::LAST_MAX`]). Each is a file of up to 16 MiB, and a candidate that differs in every call would write one
+/// ([`super::LAST_MAX`]). Each holds what the active guest did since a known state, and a candidate that differs in every call would write one
 /// for each call.
 pub const KEPT_AT_ONCE_MAX: u32 = 10;
 
@@ -80,7 +80,6 @@ impl Kept {
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
             // If the folder is gone, this fails: an operator who removed it wants no more files.
-            // An operator who removed the folder wants no more files.
             fs::metadata(&kept.folder)?;
             let mut text = Vec::new();
             recording.write(&mut text)?;

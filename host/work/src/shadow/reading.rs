@@ -9,6 +9,13 @@ use trueup_engine::Digest;
 use trueup_instance::with_causes;
 use trueup_journal::{Entry, Event, Header, Scan, segment_numbers, segment_path};
 
+/// The maximum bytes that are read at once: the calls of a service of 100 ports x 100 servers take 10 MiB. The shadow
+/// passes over a longer call, so that the host need not hold it.
+const LINES_BYTES_MAX: usize = 16 << 20;
+
+/// A segment that is longer is not kept from call to call: 64 keys have one each.
+const KEPT_BYTES_MAX: u64 = 2 << 20;
+
 /// A segment, as far as it is read.
 pub(super) struct Reading {
     path: PathBuf,
@@ -27,7 +34,7 @@ impl Reading {
     /// the same.
     ///
     /// # Errors
-    /// One line: it can't be read, is there no more, or another guest than `by` recorded it.
+    /// One line: it can't be read, it is gone, or a guest other than `by` recorded it.
     pub(super) fn of(folder: &Path, n: u64, before: Option<Self>, by: &Digest) -> Result<Self, String> {
         let numbers = segment_numbers(folder).map_err(with_causes)?;
         let first = numbers.into_iter().rev().find(|first| *first < n);
@@ -66,6 +73,11 @@ impl Reading {
         Ok(self)
     }
 
+    /// Whether it is too long to be kept for the next call.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes > KEPT_BYTES_MAX
+    }
+
     /// Where the call with entry `n` is among the entries, with its ending. `None` if it has no ending.
     pub(super) fn call(&self, n: u64) -> Option<Range<usize>> {
         let at = self.entries.iter().position(|entry| entry.n == n)?;
@@ -80,8 +92,15 @@ fn read(path: &Path, scan: &mut Scan, from: u64) -> Result<(Vec<Entry>, u64), St
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut file = regular::open(path).map_err(failed)?;
     file.seek(SeekFrom::Start(from)).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() < from {
+        return Err("another recording took its place".to_owned());
+    }
     let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(failed)?;
+    let limit = LINES_BYTES_MAX as u64 + 1;
+    file.take(limit).read_to_end(&mut text).map_err(failed)?;
+    if text.len() > LINES_BYTES_MAX {
+        return Err("it is too long to compare".to_owned());
+    }
     let (mut entries, mut bytes) = (Vec::new(), from);
     // The host may be writing the last line.
     let lines = text.split_inclusive(|byte| *byte == b'\n');

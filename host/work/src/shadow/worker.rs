@@ -89,7 +89,9 @@ impl Worker {
             Judged::NotSame { verdict, n, what } => self.not_same(job, &candidate, verdict, n, what),
             Judged::Not(why) => return self.skip(job, &why),
         }
-        self.candidates.push(job.key.clone(), candidate);
+        if !candidate.is_long() {
+            self.candidates.push(job.key.clone(), candidate);
+        }
     }
 
     fn same(&mut self) {

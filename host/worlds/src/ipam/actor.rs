@@ -36,7 +36,7 @@ use trueup_work::status::pods::{Event, Stats};
 
 use super::datastore::Datastore;
 use super::durability::Answers;
-use super::enis::Inventory;
+use super::enis::{Addition, Inventory};
 use super::failing::Failing;
 use super::guest::AddEni;
 use super::holders::Holders;
@@ -81,6 +81,8 @@ pub(super) struct Actor {
     wanted: Inventory,
     /// What the guest has.
     has: Inventory,
+    /// Addresses that the guest refused. They are not tried again until the list changes.
+    refused: Vec<Addition>,
     /// Interfaces whose changed traits were reported.
     reported: BTreeMap<String, AddEni>,
     released: Released,
@@ -194,6 +196,7 @@ impl Actor {
             enis,
             wanted: Inventory::default(),
             has: Inventory::default(),
+            refused: Vec::new(),
             reported: BTreeMap::new(),
             released,
             remembered,

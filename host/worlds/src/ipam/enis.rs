@@ -206,10 +206,17 @@ impl Inventory {
         removals
     }
 
-    /// Whether an address that this has is to be removed, alone or with its interface.
-    pub(super) fn is_leaving(&self, ip: &str, wanted: &Self) -> bool {
-        let stays = |id: &str| self.eni(id) == wanted.eni(id) && wanted.interface_of(ip) == Some(id);
-        self.interface_of(ip).is_some_and(|id| !stays(id))
+    /// What may be removed now that no pod uses this address any more.
+    pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
+        let id = self.interface_of(ip)?.to_owned();
+        match wanted.eni(&id) {
+            None => Some(Removal::Eni(id)),
+            Some(should) if self.eni(&id) != Some(should) => Some(Removal::Replaced(id)),
+            Some(_) => {
+                let ip = ip.to_owned();
+                (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
+            }
+        }
     }
 
     /// A copy without some interfaces.
@@ -335,12 +342,18 @@ mod tests {
             ("c", 2, &["10.0.2.1"]),
         ]);
         let should = wanted(&[("a", 0, &["10.0.0.1"]), ("c", 3, &["10.0.0.2", "10.0.2.1"])]);
-        let leaves = |ip| has.is_leaving(ip, &should);
-        assert!(!leaves("10.0.0.1"), "listed");
-        assert!(leaves("10.0.0.2"), "on another interface");
-        assert!(leaves("10.0.1.1"), "its interface left");
-        assert!(leaves("10.0.2.1"), "its interface is replaced");
-        assert!(!leaves("10.9.9.9"), "on no interface");
+        let after = |ip| has.removal_after(ip, &should);
+        assert_eq!(after("10.0.0.1"), None, "listed");
+        assert_eq!(
+            after("10.0.0.2"),
+            Some(Removal::Address {
+                id: "a".to_owned(),
+                ip: "10.0.0.2".to_owned()
+            })
+        );
+        assert_eq!(after("10.0.1.1"), Some(Removal::Eni("b".to_owned())));
+        assert_eq!(after("10.0.2.1"), Some(Removal::Replaced("c".to_owned())));
+        assert_eq!(after("10.9.9.9"), None, "on no interface");
     }
 
     #[test]

@@ -57,8 +57,9 @@ pub(crate) struct Services<'a> {
     shared: Arc<Shared>,
     desired: DesiredState,
     quarantine: Arc<Quarantine>,
-    /// Hashes of desired states without their servers: the one that each key last reached, and the one of its turn.
+    /// The hash of the desired state, without its servers, that each key last reached.
     reached: BTreeMap<Key, u64>,
+    /// The same of the turn that runs.
     begun: BTreeMap<Key, u64>,
 }
 

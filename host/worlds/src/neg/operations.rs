@@ -42,8 +42,15 @@ pub(crate) struct Started {
 /// What an instance has started in this process and of whose end the guest does not know yet, by number.
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
 
-/// The last NEG of a sync that the backend did not know: the one that an error of the guest is about, or one like it.
-pub(crate) type Unknown = Arc<Mutex<Option<NegRef>>>;
+/// The NEG of a sync that the backend did not know, of which a guest speaks that reports its first error: the first
+/// one that was to be changed, or else the last one that was read, with which a sync ends if that is an error.
+pub(crate) type Unknown = Arc<Mutex<Option<UnknownNeg>>>;
+
+#[derive(Debug)]
+pub(crate) struct UnknownNeg {
+    pub(crate) neg: NegRef,
+    was_to_change: bool,
+}
 
 /// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts and the
 /// NEGs that the backend does not know.
@@ -69,9 +76,13 @@ impl Noted {
 }
 
 /// The answer to a question about `neg`, which is noted if the backend does not know it.
-fn noted<T>(unknown: &Unknown, neg: &NegRef, answer: Result<T, Error>) -> Result<T, Error> {
+fn noted<T>(unknown: &Unknown, neg: &NegRef, was_to_change: bool, answer: Result<T, Error>) -> Result<T, Error> {
     if let Err(Error::NotFound) = &answer {
-        *unknown.lock() = Some(neg.clone());
+        let mut unknown = unknown.lock();
+        if !unknown.as_ref().is_some_and(|first| first.was_to_change) {
+            let neg = neg.clone();
+            *unknown = Some(UnknownNeg { neg, was_to_change });
+        }
     }
     answer
 }
@@ -80,12 +91,12 @@ fn noted<T>(unknown: &Unknown, neg: &NegRef, answer: Result<T, Error>) -> Result
 impl Api for Noted {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
         self.check()?;
-        noted(&self.unknown, neg, self.api.ensure(neg, subnet, request).await)
+        noted(&self.unknown, neg, true, self.api.ensure(neg, subnet, request).await)
     }
 
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         self.check()?;
-        noted(&self.unknown, neg, self.api.list_endpoints(neg).await)
+        noted(&self.unknown, neg, false, self.api.list_endpoints(neg).await)
     }
 
     async fn change(
@@ -97,7 +108,7 @@ impl Api for Noted {
     ) -> Result<u64, Error> {
         self.check()?;
         let answer = self.api.change(attaches, neg, endpoints, request).await;
-        let operation = noted(&self.unknown, neg, answer)?;
+        let operation = noted(&self.unknown, neg, true, answer)?;
         let started = Started {
             attaches,
             endpoints: endpoints.len(),
@@ -121,13 +132,26 @@ mod tests {
             zone: zone.to_owned(),
         };
         let unknown = Unknown::default();
-        let says = || describe(&guest::Error::Api(Error::NotFound), unknown.lock().as_ref());
-        noted(&unknown, &neg("a"), Ok(())).unwrap();
+        let says = || {
+            let unknown = unknown.lock();
+            describe(
+                &guest::Error::Api(Error::NotFound),
+                unknown.as_ref().map(|unknown| &unknown.neg),
+            )
+        };
+        let not_found = |zone: &str, was_to_change: bool| {
+            noted(&unknown, &neg(zone), was_to_change, Err::<(), _>(Error::NotFound)).unwrap_err();
+        };
+        noted(&unknown, &neg("a"), true, Ok(())).unwrap();
         assert_eq!(says(), "Compute Engine does not know the NEG, or not any more");
         for zone in ["b", "c"] {
-            noted(&unknown, &neg(zone), Err::<(), _>(Error::NotFound)).unwrap_err();
+            not_found(zone, false);
             let text = format!("Compute Engine does not know NEG `web` in zone `{zone}`, or not any more");
             assert_eq!(says(), text, "the last one that was read ended the sync");
+        }
+        for (zone, was_to_change) in [("d", true), ("e", true), ("f", false)] {
+            not_found(zone, was_to_change);
+            assert!(says().contains("zone `d`"), "the guest reports its first error");
         }
     }
 }

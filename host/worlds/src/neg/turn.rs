@@ -269,7 +269,8 @@ impl NegTurn {
                 Ok(Some(report))
             }
             Err(error) => {
-                self.found.error = Some(describe(&error, self.unknown.lock().as_ref()));
+                let unknown = self.unknown.lock();
+                self.found.error = Some(describe(&error, unknown.as_ref().map(|unknown| &unknown.neg)));
                 Ok(None)
             }
         }

@@ -31,6 +31,7 @@ impl Actor {
             );
         }
         self.wanted = Inventory::wanted(&enis, self.released.ids());
+        self.refused.clear();
     }
 
     pub(super) async fn follow_list(&mut self) {
@@ -56,7 +57,8 @@ impl Actor {
     }
 
     pub(super) async fn add(&mut self, should_have: &Inventory) -> Result<(), Failure> {
-        let additions = self.has.additions_to(should_have);
+        let mut additions = self.has.additions_to(should_have);
+        additions.retain(|addition| !self.refused.contains(addition));
         if let Err(error) = self.remembered.add(&additions) {
             tracing::error!(
                 instance = self.settings.instance,
@@ -80,13 +82,16 @@ impl Actor {
                     "the guest does not take the interface: {}",
                     protocol::name(&error)
                 ),
-                (Err(error), Addition::Address(address)) => tracing::warn!(
-                    instance = self.settings.instance,
-                    eni = address.eni_id,
-                    address = address.ipv4,
-                    "the guest does not take the address: {}",
-                    protocol::name(&error)
-                ),
+                (Err(error), Addition::Address(address)) => {
+                    tracing::warn!(
+                        instance = self.settings.instance,
+                        eni = address.eni_id,
+                        address = address.ipv4,
+                        "the guest does not take the address: {}",
+                        protocol::name(&error)
+                    );
+                    self.refused.push(Addition::Address(address));
+                }
             }
         }
         Ok(())
@@ -132,6 +137,22 @@ impl Actor {
             self.remove_address(id, &ip).await?;
         }
         Ok(())
+    }
+
+    /// Removes a freed address if it is to be removed, and its interface with it. The cost does not depend on how
+    /// many addresses there are: others on the interface are still used, or were removed before. `true` if it was to
+    /// be removed.
+    pub(super) async fn remove_freed(&mut self, ip: &str) -> Result<bool, Failure> {
+        match self.has.removal_after(ip, &self.wanted) {
+            None => return Ok(false),
+            Some(Removal::Address { id, ip }) => self.remove_address(&id, &ip).await?,
+            Some(Removal::Eni(id) | Removal::Replaced(id)) => {
+                if !self.remove_eni(&id).await? {
+                    self.remove_address(&id, ip).await?;
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Forgets what the guest no longer has, once its writes about pods there are durable: after a lost DEL the pod

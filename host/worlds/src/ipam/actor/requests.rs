@@ -206,9 +206,13 @@ impl Actor {
     }
 
     async fn try_after(&mut self, freed: &[String]) -> Result<(), Failure> {
-        if freed.iter().any(|ip| self.has.is_leaving(ip, &self.wanted)) {
-            // With it may go its interface, and it may have waited to move to another one.
-            self.follow().await?;
+        let mut has_left = false;
+        for ip in freed {
+            has_left |= self.remove_freed(ip).await?;
+        }
+        if has_left {
+            // It may have waited to move to another interface.
+            self.add(&self.wanted.clone()).await?;
         }
         if !freed.is_empty() && self.settings.warm.is_some() {
             let soon = self.last_warm.map_or_else(Instant::now, |last| last + WARM_PAUSE);

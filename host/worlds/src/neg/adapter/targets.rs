@@ -244,14 +244,20 @@ impl Targets {
     fn claim(&mut self, looked: &mut Looked) {
         let mut concerned = BTreeSet::new();
         for key in &looked.keys {
-            let exposed = match self.index.asked(&key.service) {
+            let before = self.names.remove(key).unwrap_or_default();
+            let asked = self.index.asked(&key.service);
+            let exposed = match asked {
                 Some(Asked::Exposed(ports)) => ports.get(&key.port),
                 _ => None,
             };
-            let names = exposed.map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect());
-            let now: BTreeSet<String> = names.unwrap_or_default();
             let created = exposed.and_then(|exposed| exposed.created.as_ref());
-            let before = self.names.remove(key).unwrap_or_default();
+            let now: BTreeSet<String> = match (exposed, asked) {
+                (Some(exposed), _) => self.neg_names(key, exposed).map(|(_, name)| name).collect(),
+                // Nothing of it changes until its annotation is corrected, so no other key gets what it has.
+                (None, Some(Asked::Broken(_))) if before.is_empty() => self.claims.held_by(key),
+                (None, Some(Asked::Broken(_))) => before.clone(),
+                (None, _) => BTreeSet::new(),
+            };
             concerned.extend(self.claims.change(key, created, &before, &now));
             if !now.is_empty() {
                 self.names.insert(key.clone(), now);

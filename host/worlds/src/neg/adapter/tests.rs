@@ -314,6 +314,17 @@ fn of_two_that_come_to_one_name_the_one_that_has_it_keeps_it() {
     let mut again = Targets::new(&settings(json!({})), &manifests(), Locations::default(), [held]);
     again.take_in(&[is(a), is(b)], true, true);
     assert_eq!(again.owner("x"), Some(&key("b", 80)), "nor after a restart");
+    let broken = service("b", r#"{"exposed_ports": {"80": {"nmae": "x"}}}"#);
+    again.take_in(&[is(broken.clone())], true, true);
+    assert_eq!(
+        again.owner("x"),
+        Some(&key("b", 80)),
+        "nor while the annotation is broken"
+    );
+    let held = ("x".to_owned(), key("b", 80));
+    let mut anew = Targets::new(&settings(json!({})), &manifests(), Locations::default(), [held]);
+    anew.take_in(&[is(service("a", &named("x"))), is(broken)], true, true);
+    assert_eq!(anew.owner("x"), Some(&key("b", 80)), "nor if it is at the start");
     let twice = r#"{"exposed_ports": {"80": {"name": "x"}, "443": {"name": "x"}}}"#;
     let one = targets([service("web", twice)]);
     assert!(one.desired(&key("web", 80)).unwrap().is_ok() && one.desired(&key("web", 443)).unwrap().is_err());

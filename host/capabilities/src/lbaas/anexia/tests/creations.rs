@@ -352,7 +352,7 @@ async fn a_created_object_that_cannot_be_read_does_not_stay() {
     assert_eq!(
         answer,
         Err(unavailable(
-            "backend `new1`: mode: unknown variant `udp`, expected `Tcp` or `Http`"
+            "backend `new1`: mode: was \"udp\", must be `tcp` or `http`"
         ))
     );
     assert!(fake.tags().is_empty());

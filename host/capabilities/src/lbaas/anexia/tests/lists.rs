@@ -154,7 +154,7 @@ async fn any_other_error_of_a_get_is_an_error_of_the_list() {
         _ => Reply::json(200, json!({"identifier": "b1", "mode": "udp"})),
     })
     .await;
-    let expected = unavailable("backend `b1`: mode: unknown variant `udp`, expected `Tcp` or `Http`");
+    let expected = unavailable("backend `b1`: mode: was \"udp\", must be `tcp` or `http`");
     assert_eq!(engine(&server.url).list_tagged(TAG).await, Err(expected));
     // A resource without any type: it might be ours.
     let server = Server::start(|seen| match seen.path() {

@@ -74,7 +74,7 @@ fn what_the_contract_cannot_say_is_an_error_that_names_resource_and_field() {
         (
             Kind::Frontend,
             json!({"identifier": "x", "mode": "udp"}),
-            "frontend `x`: mode: unknown variant `udp`",
+            "frontend `x`: mode: was \"udp\", must be `tcp` or `http`",
         ),
         (
             Kind::Backend,
