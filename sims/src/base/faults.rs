@@ -61,9 +61,9 @@ pub(crate) struct FaultFields {
     /// Later work of the server fails this many times.
     ///
     /// The Engine's next objects to settle fail (state `2` in place of `3`): `path` is then compared with the object's
-    /// own path, and `method` with the request after which it settles, `POST` or `PUT`. The Compute Engine's next operations to
-    /// begin fail without an effect, with `code` (default: `INTERNAL_ERROR`) and `message`: `method` and `path` are
-    /// then those of the requests that begin them.
+    /// own path, and `method` with the request after which it settles, `POST` or `PUT`. The Compute Engine's next
+    /// operations to begin fail without an effect, with `code` (default: `INTERNAL_ERROR`) and `message`: `method` and
+    /// `path` are then those of the requests that begin them.
     #[serde(skip_serializing_if = "Option::is_none")]
     fail_next: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -20,8 +20,8 @@ pub const KEPT_FILES_MAX: usize = 100;
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// How many differences may be kept at once, before [`KEPT_PER_SECOND_MAX`] applies: as many as a status lists
-/// ([`super::LAST_MAX`]). Each holds what the active guest did since a known state, and a candidate that differs in every call would write one
-/// for each call.
+/// ([`super::LAST_MAX`]). Each holds what the active guest did since a known state, and a candidate that differs in
+/// every call would write one for each call.
 pub const KEPT_AT_ONCE_MAX: u32 = 10;
 
 /// The maximum number of differences kept per second. All are counted.
