@@ -13,6 +13,6 @@ mod base;
 pub mod compute;
 pub mod lbaas;
 
+pub use base::Token;
 pub use base::faults::Fault;
 pub use base::server::{Server, StartError};
-pub use base::token::Token;

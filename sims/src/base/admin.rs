@@ -10,10 +10,9 @@ use axum::routing::get;
 use axum::{Json, Router, middleware};
 use trueup_base::local_only::for_this_machine;
 
-use super::faults::Fault;
-use super::pipeline::Pipeline;
+use super::faults::{Fault, Faults};
+use super::pipeline::{Counters, Pipeline, Service};
 use super::refusal::Refusal;
-use super::service::Service;
 
 /// A replaced state takes a few hundred bytes for each object, and may hold hundreds of thousands of them.
 const STATE_BYTES_MAX: usize = 1 << 28;
@@ -49,22 +48,27 @@ async fn get_requests<S: Service>(State(pipeline): Shared<S>) -> Response {
 }
 
 async fn delete_requests<S: Service>(State(pipeline): Shared<S>) -> StatusCode {
-    pipeline.traffic().clear();
+    let counters = &mut pipeline.traffic().counters;
+    // Requests in flight stay known.
+    *counters = Counters {
+        requests_in_flight: counters.requests_in_flight,
+        ..Counters::default()
+    };
     StatusCode::NO_CONTENT
 }
 
 async fn get_faults<S: Service>(State(pipeline): Shared<S>) -> Response {
-    Json(pipeline.service().faults().left()).into_response()
+    Json(&pipeline.service().common().faults).into_response()
 }
 
 /// Everything due has settled before the new fault applies.
 async fn post_fault<S: Service>(State(pipeline): Shared<S>, body: Body<Fault>) -> Result<StatusCode, Refusal> {
     let Json(fault) = body?;
-    pipeline.settled()?.faults().add(fault);
+    pipeline.settled()?.common().faults.add(fault);
     Ok(StatusCode::CREATED)
 }
 
 async fn delete_faults<S: Service>(State(pipeline): Shared<S>) -> Result<StatusCode, Refusal> {
-    pipeline.settled()?.faults().clear();
+    pipeline.settled()?.common().faults = Faults::new(Vec::new());
     Ok(StatusCode::NO_CONTENT)
 }

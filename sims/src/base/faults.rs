@@ -3,14 +3,11 @@
 //! Knows requests by method and path alone. The pipeline applies faults to requests; each server applies the counted
 //! failures (`fail_next`) to what it does later.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-
-use super::pattern::fits_pattern;
+use serde::{Deserialize, Serialize};
 
 /// A fault of a simulated server.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "FaultFields")]
 pub struct Fault(FaultFields);
 
 /// On which side of a request's effect a fault happens.
@@ -73,26 +70,33 @@ pub(crate) struct FaultFields {
     pub(crate) when: Option<When>,
 }
 
-impl FaultFields {
+impl TryFrom<FaultFields> for Fault {
+    type Error = String;
+
     /// Sets the defaults, or returns the first problem.
-    fn checked(mut self) -> Result<Self, String> {
-        let (has_status, has_delay, has_fail) =
-            (self.status.is_some(), self.delay_ms.is_some(), self.fail_next.is_some());
-        let effects = [has_status, has_delay, self.close.is_some(), has_fail];
+    fn try_from(mut fault: FaultFields) -> Result<Self, String> {
+        let (has_status, has_delay, has_fail) = (
+            fault.status.is_some(),
+            fault.delay_ms.is_some(),
+            fault.fail_next.is_some(),
+        );
+        let effects = [has_status, has_delay, fault.close.is_some(), has_fail];
         if effects.iter().filter(|is_set| **is_set).count() != 1 {
             return Err("fault: must hold exactly one of `status`, `delay_ms`, `close` and `fail_next`".to_owned());
         }
-        if let Some(status) = self.status.filter(|status| !(400..=599).contains(status)) {
+        if let Some(status) = fault.status.filter(|status| !(400..=599).contains(status)) {
             return Err(format!("fault: status was {status}, must be 400 to 599"));
         }
-        self.method.get_or_insert_with(|| "*".to_owned());
-        self.path.get_or_insert_with(|| "*".to_owned());
+        fault.method.get_or_insert_with(|| "*".to_owned());
+        fault.path.get_or_insert_with(|| "*".to_owned());
         if has_status || has_delay {
-            self.when.get_or_insert(When::Before);
+            fault.when.get_or_insert(When::Before);
         }
-        Ok(self)
+        Ok(Self(fault))
     }
+}
 
+impl FaultFields {
     fn fits(&self, method: &str, path: &str, query: Option<&str>) -> bool {
         let fits_method = |wanted: &str| wanted == "*" || wanted.eq_ignore_ascii_case(method);
         let fits_path = |wanted: &str| match query {
@@ -103,14 +107,27 @@ impl FaultFields {
     }
 }
 
-impl<'de> Deserialize<'de> for Fault {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = FaultFields::deserialize(deserializer)?.checked();
-        fields.map(Self).map_err(D::Error::custom)
+/// Whether `text` fits the pattern, in which each `*` stands for any text.
+pub(crate) fn fits_pattern(pattern: &str, text: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = pieces.next_back() else {
+        return rest.is_empty();
+    };
+    for piece in pieces {
+        // The leftmost match leaves the most text for the pieces that follow.
+        let Some((_, after)) = rest.split_once(piece) else {
+            return false;
+        };
+        rest = after;
     }
+    rest.ends_with(last)
 }
 
 /// The faults that are left, oldest first.
+#[derive(Serialize)]
 pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
@@ -123,14 +140,6 @@ impl Faults {
     pub(crate) fn add(&mut self, fault: Fault) {
         self.0.push(fault);
         self.drop_spent();
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    pub(crate) fn left(&self) -> &[Fault] {
-        &self.0
     }
 
     /// The fault of this request.
@@ -185,7 +194,7 @@ mod tests {
             assert_eq!(failure.code.as_deref(), Some("C"));
         }
         assert_eq!(faults.for_later("PUT", "/a/1"), None);
-        assert_eq!(faults.left().len(), 1);
+        assert_eq!(faults.0.len(), 1);
     }
 
     #[test]
@@ -220,6 +229,26 @@ mod tests {
         ] {
             let fault: Fault = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&fault).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, fits) in [
+            ("*", "/anything/at?all", true),
+            ("/a.json", "/a.json", true),
+            ("/a.json", "/a.json/1", false),
+            ("/a.json*", "/a.json/1", true),
+            ("/a.json*", "/a.json", true),
+            ("/a.json/*", "/a.json", false),
+            ("*/tags/*", "/r/1/tags/t", true),
+            ("*/tags/*", "/r/1/tag/t", false),
+            ("/r/*/tags/*x", "/r/1/tags/yx", true),
+            ("/r/*/tags/*x", "/r/1/tags/xy", false),
+            ("a*a", "a", false),
+            ("a**a", "aa", true),
+        ] {
+            assert_eq!(fits_pattern(pattern, text), fits, "{pattern} against {text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a request passes on its way to the API and back.
+//! What a request passes on its way to the API and back, and what one server decides itself of that ([`Service`]).
 //!
 //! ```text
 //! log line -> counted -> body -> rate limit -> token -> fault before -> effect -> fault after -> latency
@@ -7,8 +7,11 @@
 //! A request whose client disconnects is dropped wherever it waits: before the effect without a trace, after the effect
 //! without an answer.
 
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::io;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,19 +23,133 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::window::Window;
 
-use super::faults::{FaultFields, When};
+use super::faults::{FaultFields, Faults, When};
 use super::refusal::Refusal;
-use super::service::{Request, Service};
-use super::traffic::Traffic;
-use super::{LOG_TARGET, admin};
+use super::server::Problem;
+use super::{LOG_TARGET, admin, state_file};
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Milliseconds since 1970. They advance evenly, even if the machine's clock is set meanwhile.
 pub(crate) fn now_ms() -> u64 {
     SystemClock.steady_ms()
+}
+
+/// A request that was admitted, with its body.
+pub(crate) struct Request<'a, S: Service> {
+    pub(crate) parts: &'a Parts,
+    pub(crate) body: &'a [u8],
+    /// `None` if the API has no such path.
+    pub(crate) target: Option<&'a S::Target>,
+    pub(crate) in_flight: &'a S::InFlight,
+}
+
+/// One simulated API: its state, its settings and its answers.
+///
+/// The [`Pipeline`] holds it under a lock that it never holds while it awaits something.
+pub(crate) trait Service: Sized + Send + 'static {
+    /// How messages name the server.
+    const NAME: &'static str;
+    /// The longest body of a request to the API.
+    const BODY_BYTES_MAX: usize;
+
+    type Config: Send;
+    /// What a path of the API names.
+    type Target: Send + Sync;
+    /// What the server remembers of an admitted request until its answer is ready.
+    type InFlight: Send + Sync;
+    /// The whole state, as `/state` shows and takes it.
+    type State: Serialize + DeserializeOwned + Send;
+
+    /// Checks the configuration, and starts with the state from the state file.
+    fn open(config: Self::Config) -> Result<Self, Problem>;
+
+    /// The paths that this server has for tests, beside those of all servers.
+    fn admin_routes() -> Router<Arc<Pipeline<Self>>> {
+        Router::new()
+    }
+
+    /// Reads the path. `None` if the API has no such path.
+    fn target(parts: &Parts) -> Option<Self::Target>;
+
+    /// The name under which the request is counted. There must be few: clients can make up methods and paths.
+    fn label(method: &Method, target: Option<&Self::Target>) -> String;
+
+    /// An error in the API's form. `reason` is that of a fault; other APIs have none.
+    fn refusal(status: StatusCode, reason: Option<&str>, message: &str) -> Refusal;
+
+    /// Checks the value of the header `Authorization`.
+    fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal>;
+
+    fn common(&mut self) -> &mut Common;
+
+    /// Lets everything due at `now_ms` take effect.
+    fn settle(&mut self, now_ms: u64) -> Result<(), Refusal>;
+
+    /// The whole state. What is due has taken effect.
+    fn state(&self) -> Self::State;
+
+    /// Replaces the whole state.
+    fn replace(&mut self, state: Self::State) -> Result<(), Refusal>;
+
+    /// Notes an admitted request, before the delay of a fault.
+    fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Self::Target>) -> Self::InFlight;
+
+    /// Carries the request out.
+    fn answer(
+        pipeline: &Pipeline<Self>,
+        request: Request<'_, Self>,
+    ) -> impl Future<Output = Result<Response, Refusal>> + Send;
+
+    /// Writes the state to the state file. An effect that can't be kept is not acknowledged: the client gets an error,
+    /// although the server has the effect until it ends.
+    fn save(&mut self) -> Result<(), Refusal> {
+        let Some(path) = self.common().state_file.clone() else {
+            return Ok(());
+        };
+        state_file::save(&path, self.state()).map_err(|error| {
+            tracing::error!(target: LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
+            Self::refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Some("internalError"),
+                &error.to_string(),
+            )
+        })
+    }
+}
+
+/// What every server is configured with, and the faults that are left.
+pub(crate) struct Common {
+    pub(crate) latency_ms: u64,
+    pub(crate) rate_limit_per_second: Option<NonZeroU32>,
+    /// Whether the refusal of what the rate limit does not admit has a `Retry-After`.
+    pub(crate) retry_after: bool,
+    /// `None` if the state is not kept.
+    pub(crate) state_file: Option<PathBuf>,
+    pub(crate) faults: Faults,
+}
+
+/// Counted since the start, or since the counters were last cleared.
+#[derive(Default, Serialize)]
+pub(crate) struct Counters {
+    /// By what was asked, identifiers left out: `GET /api/LBaaS/v1/bind.json/{id}`, `networkEndpointGroups.get`.
+    pub(super) requests: BTreeMap<String, u64>,
+    pub(super) requests_in_flight: u64,
+    pub(super) requests_in_flight_max: u64,
+}
+
+/// The counters, and the requests that the rate limit has admitted, in nanoseconds.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    pub(super) counters: Counters,
+    admitted: Window,
 }
 
 /// What all requests to one server share.
@@ -40,7 +157,7 @@ pub(crate) struct Pipeline<S: Service> {
     started: Instant,
     service: Mutex<S>,
     traffic: Mutex<Traffic>,
-    /// Closed when the server stops.
+    /// Closed when the server stops; nothing is ever sent.
     stopping: watch::Receiver<()>,
 }
 
@@ -48,7 +165,7 @@ impl<S: Service> Pipeline<S> {
     pub(crate) fn new(service: S, stopping: watch::Receiver<()>) -> Self {
         Self {
             started: Instant::now(),
-            traffic: Mutex::new(Traffic::new(service.rate_limit_per_second())),
+            traffic: Mutex::default(),
             service: Mutex::new(service),
             stopping,
         }
@@ -60,11 +177,6 @@ impl<S: Service> Pipeline<S> {
             .fallback(serve::<S>)
             .layer(middleware::from_fn_with_state(Arc::clone(&pipeline), log::<S>))
             .with_state(pipeline)
-    }
-
-    /// Nanoseconds since the server started.
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Never held across an await. The state file is written under it, which takes microseconds.
@@ -84,21 +196,23 @@ impl<S: Service> Pipeline<S> {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn stopped(&self) {
-        let mut stopping = self.stopping.clone();
-        while stopping.changed().await.is_ok() {}
-    }
-
     fn admit(&self, parts: &Parts) -> Result<(), Refusal> {
-        let admitted = self.traffic().admit(self.now_ns());
-        let service = self.service();
-        admitted.map_err(|wait_ns| Refusal {
-            // In seconds: rounded up, at least 1.
-            retry_after_s: service.retry_after().then(|| wait_ns.div_ceil(1_000_000_000).max(1)),
-            ..S::refusal(StatusCode::TOO_MANY_REQUESTS, None, "Rate Limit Exceeded")
-        })?;
+        let (limit, retry_after) = {
+            let mut service = self.service();
+            (service.common().rate_limit_per_second, service.common().retry_after)
+        };
+        if let Some(limit) = limit {
+            let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+            let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let admitted = self.traffic().admitted.admit(limit, SECOND_NS, now_ns);
+            admitted.map_err(|wait_ns| Refusal {
+                // In seconds: rounded up, at least 1.
+                retry_after_s: retry_after.then(|| wait_ns.div_ceil(SECOND_NS).max(1)),
+                ..S::refusal(StatusCode::TOO_MANY_REQUESTS, None, "Rate Limit Exceeded")
+            })?;
+        }
         let authorization = parts.headers.get(header::AUTHORIZATION);
-        service.check_token(authorization.map(|value| value.as_bytes()))
+        self.service().check_token(authorization.map(|value| value.as_bytes()))
     }
 
     /// From the request to its answer, or to the end of its connection.
@@ -120,7 +234,7 @@ impl<S: Service> Pipeline<S> {
         let fault = {
             let (method, uri) = (parts.method.as_str(), &parts.uri);
             let mut service = self.service();
-            service.faults().for_request(method, uri.path(), uri.query())
+            service.common().faults.for_request(method, uri.path(), uri.query())
         };
         let in_flight = S::begin(self, &parts.method, target);
         if let Some(answer) = self.apply(fault.as_ref(), When::Before).await {
@@ -171,7 +285,7 @@ impl<S: Service> Pipeline<S> {
     }
 
     async fn wait_latency(&self) {
-        let latency_ms = self.service().latency_ms();
+        let latency_ms = self.service().common().latency_ms;
         if latency_ms > 0 {
             sleep(Duration::from_millis(latency_ms)).await;
         }
@@ -192,15 +306,19 @@ fn cut() -> Response {
     answer
 }
 
-fn is_cut(answer: &Response) -> bool {
-    answer.extensions().get::<Cut>().is_some()
-}
-
 /// Every path that is not for tests: the API's, and unknown ones.
 async fn serve<S: Service>(State(pipeline): State<Arc<Pipeline<S>>>, request: axum::extract::Request) -> Response {
     let (parts, body) = request.into_parts();
     let target = S::target(&parts);
-    pipeline.traffic().begin(S::label(&parts.method, target.as_ref()));
+    {
+        let counters = &mut pipeline.traffic().counters;
+        *counters
+            .requests
+            .entry(S::label(&parts.method, target.as_ref()))
+            .or_default() += 1;
+        counters.requests_in_flight += 1;
+        counters.requests_in_flight_max = counters.requests_in_flight_max.max(counters.requests_in_flight);
+    }
     let _counted = CountedRequest(&pipeline);
     let response = pipeline.process(target.as_ref(), &parts, body).await;
     response.unwrap_or_else(IntoResponse::into_response)
@@ -211,7 +329,7 @@ struct CountedRequest<'a, S: Service>(&'a Pipeline<S>);
 
 impl<S: Service> Drop for CountedRequest<'_, S> {
     fn drop(&mut self) {
-        self.0.traffic().end();
+        self.0.traffic().counters.requests_in_flight -= 1;
     }
 }
 
@@ -228,12 +346,13 @@ async fn log<S: Service>(
         outcome: "abandoned".to_owned(),
         server: S::NAME,
     };
+    let mut stopping = pipeline.stopping.clone();
     let response = tokio::select! {
         biased;
-        () = pipeline.stopped() => cut(),
+        _ = stopping.changed() => cut(),
         response = next.run(request) => response,
     };
-    line.outcome = if is_cut(&response) {
+    line.outcome = if response.extensions().get::<Cut>().is_some() {
         "closed".to_owned()
     } else {
         response.status().as_str().to_owned()

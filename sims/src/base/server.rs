@@ -11,9 +11,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::pipeline::Pipeline;
-use super::service::Service;
-use super::state_file::StateFileError;
+use super::pipeline::{Pipeline, Service};
+use super::state_file::{self, StateFileError};
 
 /// A stop takes no longer, whatever clients do.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -78,14 +77,17 @@ impl Server {
         // Before the state file: a second server on the same port must not touch it.
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
-        let service = S::open(config)?;
+        let mut service = S::open(config)?;
+        if let Some(path) = service.common().state_file.clone() {
+            // Finds out now whether the file can be written, rather than at the first request.
+            state_file::save(&path, service.state())?;
+        }
 
         let (stop, mut stopping) = watch::channel(());
         let router = Pipeline::new(service, stopping.clone()).router();
         // An answer is one small write: waiting for more data would only add latency.
         let listener = listener.tap_io(|connection| _ = connection.set_nodelay(true));
-        let server = axum::serve(listener, router)
-            .with_graceful_shutdown(async move { while stopping.changed().await.is_ok() {} });
+        let server = axum::serve(listener, router).with_graceful_shutdown(async move { _ = stopping.changed().await });
         let task = tokio::spawn(server.into_future());
         Ok(Self { local_addr, stop, task })
     }

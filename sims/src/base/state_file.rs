@@ -25,52 +25,45 @@ struct Stored<W> {
 
 /// Why a state file could not be used.
 #[derive(Debug, thiserror::Error)]
-#[error("state file `{}`{problem}", path.display())]
-pub(crate) struct StateFileError {
-    path: PathBuf,
-    problem: String,
-    source: Option<io::Error>,
+pub(crate) enum StateFileError {
+    /// The server did not write this.
+    #[error("state file `{}` is damaged: {reason}; repair it, or move it away to start anew", path.display())]
+    Damaged { path: PathBuf, reason: String },
+    #[error("state file `{}`: cannot be {action}", path.display())]
+    Failed {
+        path: PathBuf,
+        action: &'static str,
+        source: io::Error,
+    },
 }
 
-impl StateFileError {
-    /// The server did not write this.
-    fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
-        Self {
-            path: path.to_owned(),
-            problem: format!(" is damaged: {reason}; repair it, or move it away to start anew"),
-            source: None,
-        }
-    }
-
-    fn failed(path: &Path, problem: &str, source: io::Error) -> Self {
-        Self {
-            path: path.to_owned(),
-            problem: problem.to_owned(),
-            source: Some(source),
-        }
-    }
+fn failed(path: &Path, action: &'static str, source: io::Error) -> StateFileError {
+    let path = path.to_owned();
+    StateFileError::Failed { path, action, source }
 }
 
 /// The world in the file; `None` if there is no file.
-pub(crate) fn load<W: DeserializeOwned>(path: &Path) -> Result<Option<W>, StateFileError> {
+pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> Result<Option<W>, StateFileError> {
+    let Some(path) = path else { return Ok(None) };
     let text = match regular::read(path, regular::LIST) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(StateFileError::failed(path, ": cannot be read", error)),
+        Err(error) => return Err(failed(path, "read", error)),
     };
-    let stored: Stored<W> = serde_json::from_slice(&text).map_err(|error| StateFileError::damaged(path, error))?;
+    let damaged = |reason| StateFileError::Damaged {
+        path: path.to_owned(),
+        reason,
+    };
+    let stored: Stored<W> = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if stored.format != FORMAT {
-        let reason = format!("format was {}, must be {FORMAT}", stored.format);
-        return Err(StateFileError::damaged(path, reason));
+        return Err(damaged(format!("format was {}, must be {FORMAT}", stored.format)));
     }
     Ok(Some(stored.world))
 }
 
 /// Replaces the file.
 pub(crate) fn save<W: Serialize>(path: &Path, world: W) -> Result<(), StateFileError> {
-    let text = serde_json::to_vec(&Stored { format: FORMAT, world });
-    let saved = text
-        .map_err(io::Error::from)
-        .and_then(|text| replace_file(path, &text, Durable::No));
-    saved.map_err(|error| StateFileError::failed(path, ": cannot be written", error))
+    let text = serde_json::to_vec(&Stored { format: FORMAT, world }).map_err(io::Error::from);
+    let saved = text.and_then(|text| replace_file(path, &text, Durable::No));
+    saved.map_err(|error| failed(path, "written", error))
 }

@@ -8,16 +8,15 @@ use axum::http::StatusCode;
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::config::Changes;
-use super::endpoint::{self, Endpoint, NegType};
-use super::neg::NegSpec;
-use super::operation::Failure;
+use super::calls::Compute;
+use super::endpoint;
+use super::neg::{Neg, NegSpec};
+use super::operation::{Failure, Operation};
 use super::refusal::Refusal;
-use super::service::Compute;
 use super::target::Zone;
-use crate::base::pipeline::{Pipeline, now_ms};
+use crate::base::pipeline::{Pipeline, Service as _, now_ms};
 
 pub(super) fn routes() -> Router<Arc<Pipeline<Compute>>> {
     Router::new()
@@ -32,13 +31,19 @@ type Body<T> = Result<Json<T>, JsonRejection>;
 
 /// Every NEG with its endpoints.
 async fn get_negs(State(pipeline): Shared) -> Result<Json<Value>, Refusal> {
-    Ok(Json(pipeline.settled()?.world.overview()))
+    let world = &pipeline.settled()?.world;
+    let negs = world.negs.iter().map(|(path, neg)| {
+        let endpoints: Vec<_> = neg.endpoints.values().map(|endpoint| endpoint.json(false)).collect();
+        (path.clone(), json!({"id": neg.id, "endpoints": endpoints}))
+    });
+    let negs: Map<String, Value> = negs.collect();
+    Ok(Json(json!({"negs": negs, "operations_pending": world.pending.len()})))
 }
 
 /// The ledger: every operation ever begun, in the order of arrival.
 async fn get_operations(State(pipeline): Shared) -> Result<Json<Vec<Value>>, Refusal> {
     let compute = pipeline.settled()?;
-    let ledger = compute.world.operations().map(|operation| operation.ledger());
+    let ledger = compute.world.operations.values().map(Operation::ledger);
     Ok(Json(ledger.collect()))
 }
 
@@ -51,9 +56,19 @@ async fn forget_operations(State(pipeline): Shared) -> Result<Json<Value>, Refus
     Ok(Json(json!({"forgotten": forgotten})))
 }
 
+/// The settings that can change while the server runs. A missing one stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Changes {
+    operation_ms: Option<u64>,
+    endpoints_max: Option<u32>,
+}
+
 async fn patch_settings(State(pipeline): Shared, body: Body<Changes>) -> Result<StatusCode, Refusal> {
     let Json(changes) = body?;
-    pipeline.settled()?.config.change(changes);
+    let config = &mut pipeline.settled()?.config;
+    config.operation_ms = changes.operation_ms.unwrap_or(config.operation_ms);
+    config.endpoints_max = changes.endpoints_max.or(config.endpoints_max);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -85,31 +100,27 @@ async fn post_behind(State(pipeline): Shared, body: Body<Behind>) -> Result<Stat
         project: behind.project,
         zone: behind.zone,
     };
-    let missing = || Refusal::no_resource(&zone.neg_path(&behind.neg));
-    if behind.delete && !compute.world.delete_neg(&zone, &behind.neg) {
-        return Err(missing());
+    let path = zone.neg_path(&behind.neg);
+    let missing = || Refusal::no_resource(&path);
+    if behind.delete {
+        compute.world.negs.remove(&path).ok_or_else(missing)?;
     }
     if let Some(body) = &behind.insert {
         let spec = NegSpec::read(&zone, body)?;
         if spec.name != behind.neg {
             return Err(Refusal::invalid("`insert` has another name than `neg`"));
         }
-        let now_ms = now_ms();
-        compute.world.put_neg(&zone, spec, now_ms);
+        let neg = Neg::new(compute.world.next_id(), now_ms(), spec);
+        compute.world.negs.insert(path.clone(), neg);
     }
     if !behind.remove.is_empty() || !behind.add.is_empty() {
-        let neg = compute.world.neg_mut(&zone, &behind.neg).ok_or_else(missing)?;
-        let remove = read_all(&behind.remove, neg.spec.kind)?;
-        let add = read_all(&behind.add, neg.spec.kind)?;
+        let neg = compute.world.negs.get_mut(&path).ok_or_else(missing)?;
+        let remove = endpoint::read_list(&behind.remove, neg.spec.kind)?;
+        let add = endpoint::read_list(&behind.add, neg.spec.kind)?;
         let impossible = |failure: Failure| Refusal::invalid(failure.message);
         neg.detach(&remove).map_err(impossible)?;
         neg.attach(&add).map_err(impossible)?;
     }
     compute.save()?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn read_all(sent: &[Value], kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
-    let read = |(index, sent)| endpoint::read(index, sent, kind);
-    sent.iter().enumerate().map(read).collect()
 }

@@ -1,48 +1,195 @@
 //! Carries out requests: turns the state and a request into effects and an answer.
 //!
-//! Time is an argument. Knows no network: `base` handles token, rate limit, latency and most faults.
+//! Knows no network: `base` handles rate limit, latency and most faults.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
+use super::admin;
+use super::config::ServerConfig;
 use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
-use super::fields::without_nulls;
+use super::json::without_nulls;
 use super::neg::{Neg, NegSpec};
-use super::operation::{Failure, Work};
+use super::operation::{Failure, Operation, Work};
 use super::refusal::Refusal;
-use super::service::Compute;
 use super::target::{ApiMethod, Target, Zone};
-use super::world::Start;
+use super::world::World;
+use crate::base::faults::Faults;
+use crate::base::pipeline::{self, Common, Pipeline, Service, now_ms};
+use crate::base::server::Problem;
+use crate::base::state_file;
+
+type Request<'a> = pipeline::Request<'a, Compute>;
 
 /// How page tokens begin and end. Clients must encode them in a query.
 const PAGE_TOKEN: (&str, &str) = ("CgY6/", "+==");
 
-/// A request that was admitted.
-pub(super) struct Call<'a> {
-    pub(super) method: &'a Method,
-    pub(super) path: &'a str,
-    pub(super) query: Option<&'a str>,
-    pub(super) body: &'a [u8],
-    pub(super) now_ms: u64,
+/// A simulated Compute Engine without its network.
+pub(super) struct Compute {
+    pub(super) config: ServerConfig,
+    pub(super) world: World,
+    common: Common,
+    /// Notified when operations were forgotten, or the state changed: wakes requests that wait.
+    pub(super) changed: Arc<Notify>,
+}
+
+impl Service for Compute {
+    const NAME: &'static str = "simulated Compute Engine";
+    /// 500 endpoints with annotations take less than a hundred kilobytes.
+    const BODY_BYTES_MAX: usize = 4 << 20;
+
+    type Config = ServerConfig;
+    type Target = Target;
+    type InFlight = ();
+    type State = World;
+
+    fn open(config: ServerConfig) -> Result<Self, Problem> {
+        Ok(Self {
+            world: state_file::load(config.state_file.as_deref())?.unwrap_or_default(),
+            common: Common {
+                latency_ms: config.latency_ms,
+                rate_limit_per_second: config.rate_limit_per_second,
+                retry_after: config.retry_after,
+                state_file: config.state_file.clone().filter(|_| !config.is_trial),
+                faults: Faults::new(config.faults.clone()),
+            },
+            config,
+            changed: Arc::default(),
+        })
+    }
+
+    fn admin_routes() -> Router<Arc<Pipeline<Self>>> {
+        admin::routes()
+    }
+
+    fn target(parts: &Parts) -> Option<Target> {
+        Target::parse(&parts.method, parts.uri.path())
+    }
+
+    fn label(_method: &Method, target: Option<&Target>) -> String {
+        target.map_or("(other)", Target::label).to_owned()
+    }
+
+    fn refusal(status: StatusCode, reason: Option<&str>, message: &str) -> Refusal {
+        Refusal::because(status, reason.unwrap_or_else(|| Refusal::usual_reason(status)), message)
+    }
+
+    fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+        let unauthorized = |reason, message| Err(Refusal::because(StatusCode::UNAUTHORIZED, reason, message));
+        match authorization.and_then(|value| value.strip_prefix(b"Bearer ")) {
+            None | Some(b"") => unauthorized("required", "Login Required."),
+            Some(token) if self.config.token.as_ref().is_some_and(|wanted| !wanted.is(token)) => {
+                unauthorized("authError", "Invalid Credentials")
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
+        if self.world.settle(now_ms) {
+            return self.save();
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> World {
+        self.world.clone()
+    }
+
+    fn replace(&mut self, state: World) -> Result<(), Refusal> {
+        self.world = state;
+        self.save()?;
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn begin(_pipeline: &Arc<Pipeline<Self>>, _method: &Method, _target: Option<&Target>) {}
+
+    async fn answer(pipeline: &Pipeline<Self>, request: Request<'_>) -> Result<Response, Refusal> {
+        let target = request.target.ok_or_else(Refusal::nowhere)?;
+        let answer = match &target.method {
+            ApiMethod::Wait(name) => wait(pipeline, target, name, &request).await,
+            _ => carry_out(pipeline, target, &request),
+        };
+        answer.map(|body| Json(body).into_response())
+    }
+}
+
+fn carry_out(pipeline: &Pipeline<Compute>, target: &Target, request: &Request<'_>) -> Result<Value, Refusal> {
+    let now_ms = now_ms();
+    let mut compute = pipeline.service();
+    compute.settle(now_ms)?;
+    let answer = compute.answer(now_ms, target, request)?;
+    if matches!(
+        target.method,
+        ApiMethod::InsertNeg | ApiMethod::Attach(_) | ApiMethod::Detach(_)
+    ) {
+        compute.save()?;
+    }
+    Ok(answer)
+}
+
+/// Answers when the operation is done, or when the request has blocked for `wait_ms`.
+async fn wait(
+    pipeline: &Pipeline<Compute>,
+    target: &Target,
+    name: &str,
+    request: &Request<'_>,
+) -> Result<Value, Refusal> {
+    let began_ms = now_ms();
+    let changed = Arc::clone(&pipeline.service().changed);
+    loop {
+        let mut notified = std::pin::pin!(changed.notified());
+        // From here on a change wakes this request, even one that comes before it waits below.
+        notified.as_mut().enable();
+        let answer = carry_out(pipeline, target, request)?;
+        let now_ms = now_ms();
+        let (wait_ms, due_ms) = {
+            let compute = pipeline.service();
+            let operation = compute.world.operation(&target.zone, name);
+            (compute.config.wait_ms, operation.map(|operation| operation.due_ms))
+        };
+        let until_ms = began_ms + wait_ms;
+        if answer.get("status").and_then(Value::as_str) == Some("DONE") || now_ms >= until_ms {
+            return Ok(answer);
+        }
+        let wake_ms = due_ms.unwrap_or(until_ms).clamp(now_ms + 1, until_ms.max(now_ms + 1));
+        let wake = Instant::now() + Duration::from_millis(wake_ms - now_ms);
+        tokio::select! {
+            () = notified => {}
+            () = sleep_until(wake) => {}
+        }
+    }
 }
 
 impl Compute {
     /// Answers a request. What is due must have taken effect.
-    pub(super) fn answer(&mut self, target: &Target, call: &Call<'_>) -> Result<Value, Refusal> {
+    fn answer(&mut self, now_ms: u64, target: &Target, request: &Request<'_>) -> Result<Value, Refusal> {
         let zone = &target.zone;
         match &target.method {
             ApiMethod::ListNegs => Ok(self.list_negs(zone)),
             ApiMethod::GetNeg(name) => Ok(self.neg(zone, name)?.json(zone)),
-            ApiMethod::ListEndpoints(name) => self.list_endpoints(zone, name, call),
-            ApiMethod::InsertNeg => self.insert(zone, call),
-            ApiMethod::Attach(name) => self.change(zone, name, call, Work::Attach),
-            ApiMethod::Detach(name) => self.change(zone, name, call, Work::Detach),
+            ApiMethod::ListEndpoints(name) => self.list_endpoints(zone, name, request),
+            ApiMethod::InsertNeg => self.insert(now_ms, zone, request),
+            ApiMethod::Attach(name) => self.change(now_ms, zone, name, request, Work::Attach),
+            ApiMethod::Detach(name) => self.change(now_ms, zone, name, request, Work::Detach),
             ApiMethod::GetOperation(name) | ApiMethod::Wait(name) => {
                 let operation = self.world.operation(zone, name);
                 let operation = operation.ok_or_else(|| Refusal::no_resource(&zone.operation_path(name)))?;
-                Ok(operation.json(call.now_ms))
+                Ok(operation.json(now_ms))
             }
         }
     }
@@ -61,10 +208,10 @@ impl Compute {
         }))
     }
 
-    fn list_endpoints(&self, zone: &Zone, name: &str, call: &Call<'_>) -> Result<Value, Refusal> {
-        let query = query(call);
+    fn list_endpoints(&self, zone: &Zone, name: &str, request: &Request<'_>) -> Result<Value, Refusal> {
+        let query = query(request);
         let neg = self.neg(zone, name)?;
-        if let Some(status) = body(call)?.get("healthStatus")
+        if let Some(status) = body(request)?.get("healthStatus")
             && !matches!(status.as_str(), Some("SKIP" | "SHOW"))
         {
             let message = format!("Invalid value for field 'healthStatus': {status}. It is SKIP or SHOW.");
@@ -93,32 +240,33 @@ impl Compute {
         })))
     }
 
-    fn insert(&mut self, zone: &Zone, call: &Call<'_>) -> Result<Value, Refusal> {
-        let request_id = request_id(call)?;
-        if let Some(again) = self.repeated(call, request_id.as_deref()) {
+    fn insert(&mut self, now_ms: u64, zone: &Zone, request: &Request<'_>) -> Result<Value, Refusal> {
+        let request_id = request_id(request)?;
+        if let Some(again) = self.repeated(now_ms, request, request_id.as_deref()) {
             return Ok(again);
         }
-        let spec = NegSpec::read(zone, &body(call)?)?;
+        let spec = NegSpec::read(zone, &body(request)?)?;
         let name = spec.name.clone();
         if self.world.neg(zone, &name).is_some() || self.world.is_inserting(zone, &name) {
             return Err(Refusal::already_exists(&zone.neg_path(&name)));
         }
-        Ok(self.begin(zone, &name, call, request_id, Work::Insert(spec)))
+        Ok(self.begin(now_ms, zone, &name, request, request_id, Work::Insert(spec)))
     }
 
     fn change(
         &mut self,
+        now_ms: u64,
         zone: &Zone,
         name: &str,
-        call: &Call<'_>,
+        request: &Request<'_>,
         work: impl FnOnce(Vec<endpoint::Endpoint>) -> Work,
     ) -> Result<Value, Refusal> {
-        let request_id = request_id(call)?;
-        if let Some(again) = self.repeated(call, request_id.as_deref()) {
+        let request_id = request_id(request)?;
+        if let Some(again) = self.repeated(now_ms, request, request_id.as_deref()) {
             return Ok(again);
         }
         let kind = self.neg(zone, name)?.spec.kind;
-        let work = work(endpoint::read_all(&body(call)?, kind)?);
+        let work = work(endpoint::read_all(&body(request)?, kind)?);
         if let (Work::Attach(endpoints), Some(max)) = (&work, self.config.endpoints_max) {
             let ahead = self.world.endpoints_ahead(zone, name) + endpoints.len();
             if ahead > usize::try_from(max).unwrap_or(usize::MAX) {
@@ -126,51 +274,73 @@ impl Compute {
                 return Err(Refusal::because(StatusCode::FORBIDDEN, "quotaExceeded", message));
             }
         }
-        Ok(self.begin(zone, name, call, request_id, work))
+        Ok(self.begin(now_ms, zone, name, request, request_id, work))
     }
 
-    fn repeated(&mut self, call: &Call<'_>, request_id: Option<&str>) -> Option<Value> {
-        let operation = self.world.repeated(&call_name(call), request_id?)?;
-        Some(operation.json(call.now_ms))
+    fn repeated(&mut self, now_ms: u64, request: &Request<'_>, request_id: Option<&str>) -> Option<Value> {
+        let operation = self.world.repeated(&call_name(request), request_id?)?;
+        Some(operation.json(now_ms))
     }
 
-    fn begin(&mut self, zone: &Zone, neg: &str, call: &Call<'_>, request_id: Option<String>, work: Work) -> Value {
-        let start = Start {
-            zone,
-            neg,
-            work,
-            request_id,
-            now_ms: call.now_ms,
-            operation_ms: self.config.operation_ms,
-        };
-        let fault = self.faults.for_later(call.method.as_str(), call.path);
+    fn begin(
+        &mut self,
+        now_ms: u64,
+        zone: &Zone,
+        neg: &str,
+        request: &Request<'_>,
+        request_id: Option<String>,
+        work: Work,
+    ) -> Value {
+        let (method, path) = (request.parts.method.as_str(), request.parts.uri.path());
+        let fault = self.common.faults.for_later(method, path);
         let planned = fault.map(|fault| Failure::by_fault(fault.code, fault.message));
-        self.world.begin(&call_name(call), start, planned).json_begun()
+        let target_id = match self.world.neg(zone, neg) {
+            Some(neg) => neg.id,
+            None => self.world.next_id(),
+        };
+        let operation = Operation {
+            id: self.world.next_id(),
+            zone: zone.clone(),
+            neg: neg.to_owned(),
+            target_id,
+            request_id,
+            repeats: 0,
+            work,
+            received_ms: now_ms,
+            start_ms: now_ms + self.config.operation_ms / 2,
+            due_ms: now_ms + self.config.operation_ms,
+            is_done: false,
+            planned,
+            failure: None,
+            is_forgotten: false,
+        };
+        self.world.begin(&call_name(request), operation).json_begun()
     }
 }
 
 /// The call that a `requestId` belongs to: method and path from `projects/` on, whatever the prefix.
-fn call_name(call: &Call<'_>) -> String {
-    let start = call.path.rfind("projects/").unwrap_or_default();
-    format!("{} {}", call.method, call.path.get(start..).unwrap_or_default())
+fn call_name(request: &Request<'_>) -> String {
+    let path = request.parts.uri.path();
+    let start = path.rfind("projects/").unwrap_or_default();
+    format!("{} {}", request.parts.method, path.get(start..).unwrap_or_default())
 }
 
-fn query(call: &Call<'_>) -> BTreeMap<String, String> {
-    let query = call.query.unwrap_or_default();
+fn query(request: &Request<'_>) -> BTreeMap<String, String> {
+    let query = request.parts.uri.query().unwrap_or_default();
     url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
 /// The body; an empty object if the request has none.
-fn body(call: &Call<'_>) -> Result<Value, Refusal> {
-    if call.body.is_empty() {
+fn body(request: &Request<'_>) -> Result<Value, Refusal> {
+    if request.body.is_empty() {
         return Ok(json!({}));
     }
-    serde_json::from_slice(call.body)
+    serde_json::from_slice(request.body)
         .map_err(|error| Refusal::because(StatusCode::BAD_REQUEST, "parseError", format!("Parse Error: {error}")))
 }
 
-fn request_id(call: &Call<'_>) -> Result<Option<String>, Refusal> {
-    let Some(text) = query(call).remove("requestId") else {
+fn request_id(request: &Request<'_>) -> Result<Option<String>, Refusal> {
+    let Some(text) = query(request).remove("requestId") else {
         return Ok(None);
     };
     let invalid = || {

@@ -1,4 +1,4 @@
-//! The settings of a simulated Compute Engine, and those that can change while it runs.
+//! The settings of a simulated Compute Engine.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -55,20 +55,4 @@ impl Default for ServerConfig {
             faults: Vec::new(),
         }
     }
-}
-
-impl ServerConfig {
-    /// Changes these settings.
-    pub(super) fn change(&mut self, changes: Changes) {
-        self.operation_ms = changes.operation_ms.unwrap_or(self.operation_ms);
-        self.endpoints_max = changes.endpoints_max.or(self.endpoints_max);
-    }
-}
-
-/// The settings that can change while the server runs. A missing one stays as it is.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Changes {
-    operation_ms: Option<u64>,
-    endpoints_max: Option<u32>,
 }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fields::without_nulls;
+use super::json::without_nulls;
 use super::refusal::Refusal;
 
 /// The most endpoints that one request attaches or detaches (limit of the API).
@@ -104,12 +104,16 @@ pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Ref
         let why = format!("{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}");
         return Err(invalid(&why));
     }
-    let read_at = |(index, sent)| read(index, sent, kind);
-    sent.iter().enumerate().map(read_at).collect()
+    read_list(sent, kind)
+}
+
+pub(super) fn read_list(sent: &[Value], kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
+    let read = |(index, sent)| read(index, sent, kind);
+    sent.iter().enumerate().map(read).collect()
 }
 
 /// One endpoint of a list.
-pub(super) fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> {
+fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> {
     let field = |name: &str| format!("networkEndpoints[{index}].{name}");
     let invalid = |name: &str, value: &Value, why: &str| Refusal::invalid_field(&field(name), value, why);
     let mut fields = sent.as_object().into_iter().flatten();

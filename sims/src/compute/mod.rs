@@ -5,8 +5,7 @@
 //! names exists: the server refuses none as missing.
 //!
 //! ```text
-//! base -> service.rs -> calls.rs -> world.rs (neg.rs, operation.rs)
-//!         admin.rs -----^
+//! base -> calls.rs, admin.rs -> world.rs (neg.rs, operation.rs)
 //! ```
 //!
 //! The API's paths may have any prefix, such as `/compute/v1/`. Beside them it has, without a token:
@@ -48,21 +47,19 @@ mod admin;
 mod calls;
 mod config;
 mod endpoint;
-mod fields;
+mod json;
 mod neg;
 mod operation;
 mod refusal;
-mod service;
 mod target;
 #[cfg(test)]
 mod tests;
-mod time;
 mod world;
 
 use std::net::SocketAddr;
 
+use self::calls::Compute;
 pub use self::config::ServerConfig;
-use self::service::Compute;
 use crate::{Server, StartError};
 
 /// Starts a simulated Compute Engine with the state from the state file, if there is one. Port 0 takes a free port.

@@ -6,11 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NegType};
-use super::fields::without_nulls;
+use super::json::{timestamp, without_nulls};
 use super::operation::Failure;
 use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};
-use super::time::timestamp;
 
 /// The longest name of a NEG (RFC 1035).
 const NAME_CHARS_MAX: usize = 63;
@@ -196,7 +195,7 @@ impl Neg {
 
 #[cfg(test)]
 mod tests {
-    use super::super::endpoint::read;
+    use super::super::endpoint::read_list;
     use super::*;
 
     fn zone() -> Zone {
@@ -213,8 +212,7 @@ mod tests {
     }
 
     fn endpoints(sent: &[Value]) -> Vec<Endpoint> {
-        let read = |sent| read(0, sent, NegType::VmIpPort).unwrap();
-        sent.iter().map(read).collect()
+        read_list(sent, NegType::VmIpPort).unwrap()
     }
 
     #[test]

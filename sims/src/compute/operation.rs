@@ -1,13 +1,13 @@
 //! Operations: what each does, when it takes effect, and how it ended.
 
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use super::fields::without_nulls;
+use super::json::{timestamp, without_nulls};
 use super::neg::NegSpec;
 use super::target::{URL_PREFIX, Zone};
-use super::time::timestamp;
 
 /// The user in every operation.
 const USER: &str = "simulated@trueup.example";
@@ -102,14 +102,9 @@ impl Operation {
         format!("operation-{}", self.id)
     }
 
-    /// The answer to the request that began it: pending, however short it is.
+    /// The answer to the request that has just begun it: pending, however short it is.
     pub(super) fn json_begun(&self) -> Value {
-        let begun = Self {
-            is_done: false,
-            failure: None,
-            ..self.clone()
-        };
-        begun.json_as("PENDING", 0)
+        self.json_as("PENDING", 0)
     }
 
     /// The operation in answers. What is due must have taken effect.
@@ -126,6 +121,11 @@ impl Operation {
         let url = |path: String| format!("{URL_PREFIX}{path}");
         let failure = self.failure.as_ref();
         let errors = |failure: &Failure| json!({"errors": [{"code": failure.code, "message": failure.message}]});
+        let reason = |failure: &Failure| {
+            let status = StatusCode::from_u16(failure.http_status).ok();
+            let reason = status.and_then(|status| status.canonical_reason());
+            reason.unwrap_or("error").to_uppercase()
+        };
         without_nulls(json!({
             "kind": "compute#operation",
             "id": self.id.to_string(),
@@ -144,7 +144,7 @@ impl Operation {
             "endTime": (status == "DONE").then(|| timestamp(self.due_ms)),
             "error": failure.map(errors),
             "httpErrorStatusCode": failure.map(|failure| failure.http_status),
-            "httpErrorMessage": failure.map(|failure| http_message(failure.http_status)),
+            "httpErrorMessage": failure.map(reason),
         }))
     }
 
@@ -170,10 +170,4 @@ impl Operation {
             "forgotten": self.is_forgotten,
         })
     }
-}
-
-fn http_message(status: u16) -> String {
-    let status = axum::http::StatusCode::from_u16(status).ok();
-    let reason = status.and_then(|status| status.canonical_reason());
-    reason.unwrap_or("error").to_uppercase()
 }

@@ -84,14 +84,6 @@ impl Target {
         Some(Self { zone, method })
     }
 
-    /// Whether the method begins an operation.
-    pub(super) fn is_write(&self) -> bool {
-        matches!(
-            self.method,
-            ApiMethod::InsertNeg | ApiMethod::Attach(_) | ApiMethod::Detach(_)
-        )
-    }
-
     /// The name under which requests are counted.
     pub(super) fn label(&self) -> &'static str {
         match self.method {

@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::neg::{Neg, NegSpec};
+use super::neg::Neg;
 use super::operation::{Failure, Operation, Work};
 use super::target::Zone;
 
@@ -18,23 +17,12 @@ pub(super) struct World {
     /// The last number given to an operation or a NEG.
     last_id: u64,
     /// By path from `projects/` on.
-    negs: BTreeMap<String, Neg>,
-    operations: BTreeMap<u64, Operation>,
+    pub(super) negs: BTreeMap<String, Neg>,
+    pub(super) operations: BTreeMap<u64, Operation>,
     /// The operation that a call with a `requestId` began, by call and `requestId`.
     requests: BTreeMap<String, u64>,
     /// Operations that have not taken effect, by the time when they do.
-    pending: BTreeSet<(u64, u64)>,
-}
-
-/// An operation to begin.
-pub(super) struct Start<'a> {
-    pub(super) zone: &'a Zone,
-    pub(super) neg: &'a str,
-    pub(super) work: Work,
-    pub(super) request_id: Option<String>,
-    pub(super) now_ms: u64,
-    /// The time until it takes effect.
-    pub(super) operation_ms: u64,
+    pub(super) pending: BTreeSet<(u64, u64)>,
 }
 
 impl World {
@@ -86,41 +74,17 @@ impl World {
         (operation.zone == *zone && !operation.is_forgotten).then_some(operation)
     }
 
-    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
-        self.operations.values()
-    }
-
-    /// Begins an operation. `planned` is its failure, if it is to fail.
-    pub(super) fn begin(&mut self, call: &str, start: Start<'_>, planned: Option<Failure>) -> &Operation {
-        let target_id = match self.neg(start.zone, start.neg) {
-            Some(neg) => neg.id,
-            None => self.next_id(),
-        };
-        let id = self.next_id();
-        let due_ms = start.now_ms + start.operation_ms;
-        if let Some(request_id) = &start.request_id {
+    /// Begins an operation, whose ids are new.
+    pub(super) fn begin(&mut self, call: &str, operation: Operation) -> &Operation {
+        let id = operation.id;
+        if let Some(request_id) = &operation.request_id {
             self.requests.insert(request_key(call, request_id), id);
         }
-        self.pending.insert((due_ms, id));
-        self.operations.entry(id).or_insert(Operation {
-            id,
-            zone: start.zone.clone(),
-            neg: start.neg.to_owned(),
-            target_id,
-            request_id: start.request_id,
-            repeats: 0,
-            work: start.work,
-            received_ms: start.now_ms,
-            start_ms: start.now_ms + start.operation_ms / 2,
-            due_ms,
-            is_done: false,
-            planned,
-            failure: None,
-            is_forgotten: false,
-        })
+        self.pending.insert((operation.due_ms, id));
+        self.operations.entry(id).or_insert(operation)
     }
 
-    fn next_id(&mut self) -> u64 {
+    pub(super) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
@@ -135,10 +99,8 @@ impl World {
                 continue;
             };
             operation.is_done = true;
-            operation.failure = match operation.planned.take() {
-                Some(failure) => Some(failure),
-                None => take_effect(&mut self.negs, operation).err(),
-            };
+            let planned = operation.planned.take();
+            operation.failure = planned.or_else(|| take_effect(&mut self.negs, operation).err());
         }
         settled
     }
@@ -149,33 +111,6 @@ impl World {
         let finished = self.operations.values_mut().filter(is_finished);
         finished.map(|operation| operation.is_forgotten = true).count()
     }
-
-    /// A NEG, for changes without an operation.
-    pub(super) fn neg_mut(&mut self, zone: &Zone, name: &str) -> Option<&mut Neg> {
-        self.negs.get_mut(&zone.neg_path(name))
-    }
-
-    /// Creates or replaces a NEG without an operation.
-    pub(super) fn put_neg(&mut self, zone: &Zone, spec: NegSpec, now_ms: u64) {
-        let id = self.next_id();
-        let path = zone.neg_path(&spec.name);
-        self.negs.insert(path, Neg::new(id, now_ms, spec));
-    }
-
-    /// Deletes a NEG without an operation. Returns whether it existed.
-    pub(super) fn delete_neg(&mut self, zone: &Zone, name: &str) -> bool {
-        self.negs.remove(&zone.neg_path(name)).is_some()
-    }
-
-    /// Every NEG with its endpoints, for people and tests.
-    pub(super) fn overview(&self) -> Value {
-        let negs = self.negs.iter().map(|(path, neg)| {
-            let endpoints: Vec<_> = neg.endpoints.values().map(|endpoint| endpoint.json(false)).collect();
-            (path.clone(), json!({"id": neg.id, "endpoints": endpoints}))
-        });
-        let negs: serde_json::Map<String, Value> = negs.collect();
-        json!({"negs": negs, "operations_pending": self.pending.len()})
-    }
 }
 
 fn request_key(call: &str, request_id: &str) -> String {
@@ -184,18 +119,22 @@ fn request_key(call: &str, request_id: &str) -> String {
 
 fn take_effect(negs: &mut BTreeMap<String, Neg>, operation: &Operation) -> Result<(), Failure> {
     let path = operation.zone.neg_path(&operation.neg);
-    if let Work::Insert(spec) = &operation.work {
-        negs.entry(path)
-            .or_insert_with(|| Neg::new(operation.target_id, operation.due_ms, spec.clone()));
-        return Ok(());
-    }
-    let Some(neg) = negs.get_mut(&path) else {
-        let message = format!("The resource '{path}' was not found");
-        return Err(Failure::new(404, "RESOURCE_NOT_FOUND", message));
+    let neg = negs.get_mut(&path);
+    let missing = || {
+        Failure::new(
+            404,
+            "RESOURCE_NOT_FOUND",
+            format!("The resource '{path}' was not found"),
+        )
     };
     match &operation.work {
-        Work::Attach(endpoints) => neg.attach(endpoints),
-        Work::Detach(endpoints) => neg.detach(endpoints),
-        Work::Insert(_) => Ok(()),
+        Work::Insert(_) if neg.is_some() => Ok(()),
+        Work::Insert(spec) => {
+            let neg = Neg::new(operation.target_id, operation.due_ms, spec.clone());
+            negs.insert(path, neg);
+            Ok(())
+        }
+        Work::Attach(endpoints) => neg.ok_or_else(missing)?.attach(endpoints),
+        Work::Detach(endpoints) => neg.ok_or_else(missing)?.detach(endpoints),
     }
 }

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::{
-    kinds::{Field, Kind, Shape, StateId},
-    refusal::Refusal,
-    world::{Object, World},
-};
+use super::Refusal;
+use super::kinds::{Field, Kind, Shape, StateId};
+use super::world::{Object, World};
 
 /// The problem of a reference to a missing object; also the message if nothing else is wrong.
 const UNKNOWN_REFERENCE: &str = "unknown reference";
@@ -127,7 +125,7 @@ pub(super) fn object_in_full(object: &Object, world: &World) -> Value {
             (Shape::Reference(_), value) => {
                 let target = value
                     .and_then(Value::as_str)
-                    .and_then(|identifier| world.resource(identifier));
+                    .and_then(|identifier| world.objects.get(identifier));
                 body.insert(field.name.to_owned(), target.map(object_in_short).unwrap_or_default());
             }
             (_, Some(value)) => _ = body.insert(field.name.to_owned(), value.clone()),
@@ -162,7 +160,7 @@ pub(super) fn resource_in_full(object: &Object, world: &World) -> Value {
     let tags: Vec<Value> = object
         .tags
         .iter()
-        .map(|tag| json!({"name": tag, "identifier": world.tag_identifier(tag)}))
+        .map(|tag| json!({"name": tag, "identifier": world.tags.get(tag)}))
         .collect();
     json!({
         "identifier": object.identifier,

@@ -1,70 +1,169 @@
 //! Carries out requests: turns the state and a request into effects and an answer.
 //!
-//! Time is an argument. Knows HTTP as methods, paths and bodies, and no network: `base` handles token, rate limit,
-//! latency and most faults.
+//! Time is an argument. Knows HTTP as methods, paths and bodies, and no network: `base` handles rate limit, latency and
+//! most faults.
 //!
 //! ```text
 //! request -> settle what is due -> check -> world -> state file -> answer
 //! ```
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use axum::Json;
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::{
-    ServerConfig, bodies,
-    kinds::{Kind, StateId},
-    lists::Listing,
-    refusal::Refusal,
-    taggings::Taggings,
-    target::Target,
-    world::{Dump, Object, World},
-};
-use crate::base::LOG_TARGET;
+use super::config::ServerConfig;
+use super::kinds::{Kind, StateId};
+use super::lists::Listing;
+use super::target::Target;
+use super::world::{Dump, Object, World};
+use super::{Refusal, bodies};
 use crate::base::faults::Faults;
+use crate::base::pipeline::{Common, Pipeline, Request, Service, now_ms};
 use crate::base::server::Problem;
-use crate::base::service::Request;
 use crate::base::state_file;
 
 /// A simulated Engine without its network.
 pub(super) struct Engine {
-    pub(super) world: World,
-    pub(super) faults: Faults,
-    pub(super) config: ServerConfig,
-    pub(super) taggings: Taggings,
+    world: World,
+    config: ServerConfig,
+    common: Common,
+    taggings: Taggings,
 }
 
-impl Engine {
-    /// Starts with the state file's world, and adds the configured load balancers that are not in it.
-    pub(super) fn new(mut config: ServerConfig) -> Result<Self, Problem> {
+/// A tagging in flight, from its admission until its answer is ready.
+pub(super) struct Tagging {
+    pipeline: Arc<Pipeline<Engine>>,
+    number: u64,
+    is_lost: bool,
+}
+
+impl Drop for Tagging {
+    fn drop(&mut self) {
+        self.pipeline.service().taggings.end(self.number);
+    }
+}
+
+impl Service for Engine {
+    const NAME: &'static str = "simulated Engine";
+    /// A request under `/api/` takes a few hundred bytes.
+    const BODY_BYTES_MAX: usize = 1 << 20;
+
+    type Config = ServerConfig;
+    type Target = Target;
+    type InFlight = Option<Tagging>;
+    type State = Dump;
+
+    /// Adds the configured load balancers that are not in the state file.
+    fn open(config: ServerConfig) -> Result<Self, Problem> {
         config.check().map_err(Problem::Config)?;
-        let mut world = World::new(config.seed);
-        if let Some(path) = &config.state_file
-            && let Some(dump) = state_file::load::<Dump>(path)?
-        {
-            world = World::from_dump(config.seed, dump);
-        }
+        let stored = state_file::load(config.state_file.as_deref())?;
+        let mut world = match stored {
+            Some(dump) => World::from_dump(config.seed, dump),
+            None => World::new(config.seed),
+        };
         for identifier in &config.load_balancers {
             add_balancer(&mut world, identifier).map_err(Problem::Config)?;
         }
-        if config.is_trial {
-            config.state_file = None;
-        }
-        if let Some(path) = &config.state_file {
-            // Finds out now whether the file can be written, rather than at the first request.
-            state_file::save(path, world.dump())?;
-        }
         Ok(Self {
             world,
-            faults: Faults::new(config.faults.clone()),
+            common: Common {
+                latency_ms: config.latency_ms,
+                rate_limit_per_second: config.rate_limit_per_second,
+                retry_after: config.retry_after,
+                state_file: config.state_file.clone().filter(|_| !config.is_trial),
+                faults: Faults::new(config.faults.clone()),
+            },
             config,
             taggings: Taggings::default(),
         })
     }
 
+    fn target(parts: &Parts) -> Option<Target> {
+        Target::parse(parts.uri.path())
+    }
+
+    fn label(method: &Method, target: Option<&Target>) -> String {
+        let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+        let method = known.contains(method).then(|| method.as_str());
+        let path = target.map_or_else(|| "(other)".to_owned(), Target::template);
+        format!("{} {path}", method.unwrap_or("(other)"))
+    }
+
+    fn refusal(status: StatusCode, _reason: Option<&str>, message: &str) -> Refusal {
+        Refusal::new(status, message)
+    }
+
+    fn check_token(&self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+        match authorization.and_then(|value| value.strip_prefix(b"Token ")) {
+            Some(token) if self.config.token.is(token) => Ok(()),
+            _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "the token is missing or wrong")),
+        }
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    /// Settles the objects that are due: each is deployed, or fails if a fault says so.
+    fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
+        let due: Vec<Object> = self.world.due(now_ms).cloned().collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        for object in due {
+            let is_new = object.state == StateId::NewlyCreated;
+            let method = if is_new { "POST" } else { "PUT" };
+            let state = match self.common.faults.for_later(method, &object.path()) {
+                Some(_) => StateId::DeploymentError,
+                None => StateId::Deployed,
+            };
+            self.world.put(Object {
+                state,
+                settles_at_ms: None,
+                ..object
+            });
+        }
+        self.save()
+    }
+
+    fn state(&self) -> Dump {
+        self.world.dump()
+    }
+
+    fn replace(&mut self, state: Dump) -> Result<(), Refusal> {
+        self.world = World::from_dump(self.config.seed, state);
+        self.save()
+    }
+
+    fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Target>) -> Option<Tagging> {
+        let Some(Target::Tag { resource, .. }) = target.filter(|_| *method == Method::POST) else {
+            return None;
+        };
+        let (number, is_lost) = {
+            let mut engine = pipeline.service();
+            let lose = engine.config.lose_overlapping_taggings;
+            engine.taggings.begin(resource, lose)
+        };
+        Some(Tagging {
+            pipeline: Arc::clone(pipeline),
+            number,
+            is_lost,
+        })
+    }
+
+    async fn answer(pipeline: &Pipeline<Self>, request: Request<'_, Self>) -> Result<Response, Refusal> {
+        pipeline.service().carry_out(now_ms(), &request)
+    }
+}
+
+impl Engine {
     /// Carries out one request.
-    pub(super) fn answer(&mut self, now_ms: u64, request: &Request<'_, Self>) -> Result<Response, Refusal> {
+    fn carry_out(&mut self, now_ms: u64, request: &Request<'_, Self>) -> Result<Response, Refusal> {
         self.settle(now_ms)?;
         let target = request.target.ok_or_else(Refusal::not_found)?;
         match (&request.parts.method, target) {
@@ -96,49 +195,27 @@ impl Engine {
         }
     }
 
-    /// Settles the objects that are due: each is deployed, or fails if a fault says so.
-    pub(super) fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
-        let due: Vec<Object> = self.world.due(now_ms).cloned().collect();
-        if due.is_empty() {
-            return Ok(());
-        }
-        for object in due {
-            let is_new = object.state == StateId::NewlyCreated;
-            let method = if is_new { "POST" } else { "PUT" };
-            let state = match self.faults.for_later(method, &object.path()) {
-                Some(_) => StateId::DeploymentError,
-                None => StateId::Deployed,
-            };
-            self.world.put(Object {
-                state,
-                settles_at_ms: None,
-                ..object
-            });
-        }
-        self.save()
-    }
-
     fn list(&self, kind: Kind, uri: &Uri) -> Result<Response, Refusal> {
-        let listing = Listing::of_kind(uri, kind.filters())?;
+        let listing = Listing::read(uri, Some(kind))?;
         let fits = |object: &&Object| {
             let holds = |(name, value): (&String, &String)| {
                 object.fields.get(name).and_then(Value::as_str) == Some(value.as_str())
             };
             object.kind == kind && listing.filters.iter().all(holds)
         };
-        let objects: Vec<&Object> = self.world.resources().filter(fits).collect();
+        let objects: Vec<&Object> = self.world.objects.values().filter(fits).collect();
         Ok(ok(listing.page_of(&objects, |object| bodies::object_in_short(object))))
     }
 
     fn list_resources(&self, uri: &Uri) -> Result<Response, Refusal> {
-        let listing = Listing::of_resources(uri)?;
+        let listing = Listing::read(uri, None)?;
         let tag = listing.tag_name.as_deref();
-        if tag.is_some_and(|tag| self.world.tag_identifier(tag).is_none()) {
+        if tag.is_some_and(|tag| !self.world.tags.contains_key(tag)) {
             return Err(Refusal::unprocessable("unknown tag"));
         }
         let objects: Vec<&Object> = match tag {
             Some(tag) => self.world.tagged(tag).collect(),
-            None => self.world.resources().collect(),
+            None => self.world.objects.values().collect(),
         };
         let with_type = self.config.resource_type_in_lists;
         Ok(ok(listing.page_of(&objects, |object| {
@@ -236,19 +313,7 @@ impl Engine {
     }
 
     fn existing_resource(&self, identifier: &str) -> Result<&Object, Refusal> {
-        self.world.resource(identifier).ok_or_else(Refusal::not_found)
-    }
-
-    /// Writes the world to the state file. An effect that can't be kept is not acknowledged: the client gets an error,
-    /// although the server has the effect until it ends.
-    pub(super) fn save(&self) -> Result<(), Refusal> {
-        let Some(path) = &self.config.state_file else {
-            return Ok(());
-        };
-        state_file::save(path, self.world.dump()).map_err(|error| {
-            tracing::error!(target: LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-        })
+        self.world.objects.get(identifier).ok_or_else(Refusal::not_found)
     }
 }
 
@@ -258,7 +323,7 @@ fn ok(body: Value) -> Response {
 
 /// Adds a configured load balancer, unless the state file holds it.
 fn add_balancer(world: &mut World, identifier: &str) -> Result<(), String> {
-    match world.resource(identifier).map(|object| object.kind) {
+    match world.objects.get(identifier).map(|object| object.kind) {
         Some(Kind::LoadBalancer) => {}
         Some(_) => {
             return Err(format!(
@@ -278,4 +343,56 @@ fn add_balancer(world: &mut World, identifier: &str) -> Result<(), String> {
         }),
     }
     Ok(())
+}
+
+/// The taggings in flight.
+#[derive(Default)]
+struct Taggings {
+    /// By number.
+    in_flight: BTreeMap<u64, InFlight>,
+    begun: u64,
+}
+
+struct InFlight {
+    resource: String,
+    is_lost: bool,
+}
+
+impl Taggings {
+    /// Notes a tagging until [`Self::end`]. Returns its number, and whether it is lost: the first of those that overlap
+    /// is not.
+    fn begin(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
+        let number = self.begun;
+        self.begun += 1;
+        let mut others = self.in_flight.values().filter(|other| other.resource != resource);
+        let is_lost = lose_overlapping && others.any(|other| !other.is_lost);
+        let resource = resource.to_owned();
+        self.in_flight.insert(number, InFlight { resource, is_lost });
+        (number, is_lost)
+    }
+
+    fn end(&mut self, number: u64) {
+        self.in_flight.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_taggings_that_overlap_the_first_one_stays() {
+        let mut taggings = Taggings::default();
+        let (first, first_lost) = taggings.begin("a", true);
+        let (_, second_lost) = taggings.begin("b", true);
+        let (_, same_resource_lost) = taggings.begin("a", true);
+        assert_eq!((first_lost, second_lost, same_resource_lost), (false, true, false));
+        taggings.end(first);
+
+        let mut taggings = Taggings::default();
+        let (first, _) = taggings.begin("a", true);
+        taggings.end(first);
+        assert!(!taggings.begin("b", true).1, "they do not overlap");
+        assert!(!taggings.begin("c", false).1, "losing is switched off");
+    }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use axum::{extract::Query, http::Uri};
 use serde_json::{Value, json};
 
-use super::refusal::Refusal;
+use super::Refusal;
+use super::kinds::Kind;
 
 /// Entries on a page, if the request gives no limit.
 const LIMIT_DEFAULT: usize = 10;
@@ -25,57 +26,28 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Reads the query of a list of one kind, which supports filters on these fields.
-    pub(super) fn of_kind(uri: &Uri, filter_names: &[&str]) -> Result<Self, Refusal> {
-        let mut parameters = Parameters::parse(uri)?;
-        let mut filters = BTreeMap::new();
-        if let Some(text) = parameters.0.remove("filters") {
-            // A query string within the query string.
-            let uri = format!("/?{text}")
-                .parse()
-                .map_err(|_| Refusal::bad_request("`filters` is no query string"))?;
-            filters = Parameters::parse(&uri)?.0;
-            if let Some(name) = filters.keys().find(|name| !filter_names.contains(&name.as_str())) {
-                let names = filter_names.join(", ");
-                return Err(Refusal::bad_request(format!(
-                    "filter `{name}` is unknown here; known are: {names}"
-                )));
+    /// Reads the query of a list of one kind, which supports filters on some fields, or else of all resources.
+    pub(super) fn read(uri: &Uri, kind: Option<Kind>) -> Result<Self, Refusal> {
+        let mut given = parameters(uri)?;
+        let (mut filters, mut tag_name) = (BTreeMap::new(), None);
+        if let Some(kind) = kind {
+            if let Some(text) = given.remove("filters") {
+                filters = parse_filters(&text, kind.filters())?;
             }
+        } else {
+            tag_name = given.remove("tag_name");
         }
-        Self {
-            filters,
-            ..Self::paged(&mut parameters)?
+        let page = take_number(&mut given, "page", usize::MAX)?.unwrap_or(1);
+        let limit = take_number(&mut given, "limit", LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
+        if let Some(name) = given.keys().next() {
+            return Err(Refusal::bad_request(format!("parameter `{name}` is unknown here")));
         }
-        .after(parameters)
-    }
-
-    /// Reads the query of a list of resources.
-    pub(super) fn of_resources(uri: &Uri) -> Result<Self, Refusal> {
-        let mut parameters = Parameters::parse(uri)?;
-        let tag_name = parameters.0.remove("tag_name");
-        Self {
-            tag_name,
-            ..Self::paged(&mut parameters)?
-        }
-        .after(parameters)
-    }
-
-    fn paged(parameters: &mut Parameters) -> Result<Self, Refusal> {
-        let page = parameters.take_number("page", usize::MAX)?.unwrap_or(1);
-        let limit = parameters.take_number("limit", LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
         Ok(Self {
             page,
             limit,
-            tag_name: None,
-            filters: BTreeMap::new(),
+            tag_name,
+            filters,
         })
-    }
-
-    fn after(self, parameters: Parameters) -> Result<Self, Refusal> {
-        match parameters.0.keys().next() {
-            None => Ok(self),
-            Some(name) => Err(Refusal::bad_request(format!("parameter `{name}` is unknown here"))),
-        }
     }
 
     /// The requested page. A page beyond the end is empty.
@@ -96,35 +68,42 @@ impl Listing {
     }
 }
 
-/// A query's parameters, each once.
-struct Parameters(BTreeMap<String, String>);
-
-impl Parameters {
-    fn parse(uri: &Uri) -> Result<Self, Refusal> {
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
-            .map_err(|rejection| Refusal::bad_request(rejection.body_text()))?;
-        let mut parameters = BTreeMap::new();
-        for (name, value) in pairs {
-            if parameters.contains_key(&name) {
-                return Err(Refusal::bad_request(format!("parameter `{name}` is there twice")));
-            }
-            parameters.insert(name, value);
-        }
-        Ok(Self(parameters))
+/// Reads a query string within the query string.
+fn parse_filters(text: &str, known: &[&str]) -> Result<BTreeMap<String, String>, Refusal> {
+    let uri = format!("/?{text}").parse();
+    let filters = parameters(&uri.map_err(|_| Refusal::bad_request("`filters` is no query string"))?)?;
+    match filters.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(filters),
+        Some(name) => Err(Refusal::bad_request(format!(
+            "filter `{name}` is unknown here; known are: {}",
+            known.join(", ")
+        ))),
     }
+}
 
-    fn take_number(&mut self, name: &str, max: usize) -> Result<Option<usize>, Refusal> {
-        let Some(text) = self.0.remove(name) else {
-            return Ok(None);
-        };
-        let to = if max == usize::MAX {
-            String::new()
-        } else {
-            format!(" to {max}")
-        };
-        match text.parse() {
-            Ok(number) if (1..=max).contains(&number) => Ok(Some(number)),
-            _ => Err(Refusal::bad_request(format!("`{name}` must be a number from 1{to}"))),
+/// A query's parameters, each once.
+fn parameters(uri: &Uri) -> Result<BTreeMap<String, String>, Refusal> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+        .map_err(|rejection| Refusal::bad_request(rejection.body_text()))?;
+    let mut parameters = BTreeMap::new();
+    for (name, value) in pairs {
+        if parameters.contains_key(&name) {
+            return Err(Refusal::bad_request(format!("parameter `{name}` is there twice")));
         }
+        parameters.insert(name, value);
+    }
+    Ok(parameters)
+}
+
+fn take_number(parameters: &mut BTreeMap<String, String>, name: &str, max: usize) -> Result<Option<usize>, Refusal> {
+    let Some(text) = parameters.remove(name) else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(number) if (1..=max).contains(&number) => Ok(Some(number)),
+        _ if max == usize::MAX => Err(Refusal::bad_request(format!("`{name}` must be a number from 1"))),
+        _ => Err(Refusal::bad_request(format!(
+            "`{name}` must be a number from 1 to {max}"
+        ))),
     }
 }

@@ -3,7 +3,7 @@
 //! For quickstarts and tests, on this machine alone.
 //!
 //! ```text
-//! base -> service.rs -> engine.rs -> world.rs
+//! base -> engine.rs -> world.rs
 //! ```
 //!
 //! Beside the Engine's paths it has, without a token:
@@ -38,9 +38,6 @@ mod config;
 mod engine;
 mod kinds;
 mod lists;
-mod refusal;
-mod service;
-mod taggings;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -48,8 +45,11 @@ mod world;
 
 use std::net::SocketAddr;
 
+use axum::http::StatusCode;
+
 pub use self::config::ServerConfig;
 use self::engine::Engine;
+use crate::base::refusal::Refusal;
 use crate::{Server, StartError};
 
 /// Starts a simulated Engine with the state from the state file, if there is one. Port 0 takes a free port.
@@ -60,4 +60,18 @@ use crate::{Server, StartError};
 /// The address, the configuration or the state file can't be used.
 pub async fn start(config: ServerConfig, listen: SocketAddr) -> Result<Server, StartError> {
     Server::start::<Engine>(config, listen).await
+}
+
+impl Refusal {
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not found")
+    }
+
+    pub(super) fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+    }
 }

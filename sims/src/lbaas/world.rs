@@ -56,9 +56,10 @@ impl Object {
 #[derive(Default)]
 pub(super) struct World {
     seed: u64,
-    objects: BTreeMap<String, Object>,
+    /// By identifier.
+    pub(super) objects: BTreeMap<String, Object>,
     /// Every tag that was ever used, with its own identifier.
-    tags: BTreeMap<String, String>,
+    pub(super) tags: BTreeMap<String, String>,
     /// The objects with each tag. An index: clients ask for a tag far more often than they change one.
     tagged: BTreeMap<String, BTreeSet<String>>,
     identifiers_drawn: u64,
@@ -100,10 +101,7 @@ impl World {
         }
         let used: Vec<String> = world.tagged.keys().cloned().collect();
         for tag in used {
-            if !world.tags.contains_key(&tag) {
-                let identifier = world.draw_identifier();
-                world.tags.insert(tag, identifier);
-            }
+            world.name_tag(&tag);
         }
         world
     }
@@ -141,28 +139,13 @@ impl World {
 
     /// An object of this kind.
     pub(super) fn get(&self, kind: Kind, identifier: &str) -> Option<&Object> {
-        self.resource(identifier).filter(|object| object.kind == kind)
-    }
-
-    /// An object of any kind.
-    pub(super) fn resource(&self, identifier: &str) -> Option<&Object> {
-        self.objects.get(identifier)
-    }
-
-    /// All objects, by identifier.
-    pub(super) fn resources(&self) -> impl Iterator<Item = &Object> {
-        self.objects.values()
+        self.objects.get(identifier).filter(|object| object.kind == kind)
     }
 
     /// All objects with this tag, by identifier. The cost does not depend on the other objects.
     pub(super) fn tagged(&self, tag: &str) -> impl Iterator<Item = &Object> {
         let identifiers = self.tagged.get(tag).into_iter().flatten();
         identifiers.filter_map(|identifier| self.objects.get(identifier))
-    }
-
-    /// The tag's identifier; `None` if the tag was never used.
-    pub(super) fn tag_identifier(&self, tag: &str) -> Option<&str> {
-        self.tags.get(tag).map(String::as_str)
     }
 
     /// Whether another object refers to this one.
@@ -184,12 +167,17 @@ impl World {
         due.filter_map(|(_, identifier)| self.objects.get(identifier))
     }
 
+    /// Gives a tag that was never used an identifier.
+    fn name_tag(&mut self, tag: &str) {
+        if !self.tags.contains_key(tag) {
+            let identifier = self.draw_identifier();
+            self.tags.insert(tag.to_owned(), identifier);
+        }
+    }
+
     /// Adds a tag to an object, if that exists. A tag that was never used gets an identifier.
     pub(super) fn tag(&mut self, identifier: &str, tag: &str) {
-        if !self.tags.contains_key(tag) {
-            let tag_identifier = self.draw_identifier();
-            self.tags.insert(tag.to_owned(), tag_identifier);
-        }
+        self.name_tag(tag);
         if let Some(object) = self.objects.get_mut(identifier) {
             object.tags.insert(tag.to_owned());
             let tagged = self.tagged.entry(tag.to_owned()).or_default();
@@ -205,8 +193,14 @@ impl World {
     }
 
     pub(super) fn destroy(&mut self, identifier: &str) {
-        if let Some(gone) = self.objects.remove(identifier) {
-            self.forget(gone);
+        let Some(gone) = self.objects.remove(identifier) else {
+            return;
+        };
+        for tag in &gone.tags {
+            self.forget_tag(tag, identifier);
+        }
+        if let Some(at_ms) = gone.settles_at_ms {
+            self.settling.remove(&(at_ms, gone.identifier));
         }
     }
 
@@ -228,16 +222,6 @@ impl World {
             if tagged.is_empty() {
                 self.tagged.remove(tag);
             }
-        }
-    }
-
-    /// Removes an object that was replaced or destroyed from the indexes.
-    fn forget(&mut self, object: Object) {
-        for tag in &object.tags {
-            self.forget_tag(tag, &object.identifier);
-        }
-        if let Some(at_ms) = object.settles_at_ms {
-            self.settling.remove(&(at_ms, object.identifier));
         }
     }
 }
@@ -277,7 +261,11 @@ mod tests {
         for (number, change) in changes.into_iter().enumerate() {
             change(&mut world);
             for tag in ["web", "api", "none"] {
-                let walked: Vec<&Object> = world.resources().filter(|object| object.tags.contains(tag)).collect();
+                let walked: Vec<&Object> = world
+                    .objects
+                    .values()
+                    .filter(|object| object.tags.contains(tag))
+                    .collect();
                 assert_eq!(
                     world.tagged(tag).collect::<Vec<_>>(),
                     walked,

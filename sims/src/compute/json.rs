@@ -1,4 +1,14 @@
-//! Times as the API writes them.
+//! Parts of answers.
+
+use serde_json::Value;
+
+/// The object without the fields that are null: the API leaves out a field without a value.
+pub(super) fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
+}
 
 /// RFC 3339 with milliseconds, such as `2026-01-31T12:00:00.000+00:00`; 1970 if the time is out of range.
 pub(super) fn timestamp(ms: u64) -> String {
