@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::admin;
 use super::config::ServerConfig;
-use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
+use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX, Endpoint};
 use super::json::without_nulls;
 use super::neg::{Neg, NegSpec};
 use super::operation::{Failure, Operation, Work};
@@ -132,14 +132,7 @@ fn carry_out(pipeline: &Pipeline<Compute>, target: &Target, request: &Request<'_
     let now_ms = now_ms();
     let mut compute = pipeline.service();
     compute.settle(now_ms)?;
-    let answer = compute.answer(now_ms, target, request)?;
-    if matches!(
-        target.method,
-        ApiMethod::InsertNeg | ApiMethod::Attach(_) | ApiMethod::Detach(_)
-    ) {
-        compute.save()?;
-    }
-    Ok(answer)
+    compute.answer(now_ms, target, request)
 }
 
 /// Answers when the operation is done, or when the request has blocked for `wait_ms`.
@@ -183,9 +176,14 @@ impl Compute {
             ApiMethod::ListNegs => Ok(self.list_negs(zone)),
             ApiMethod::GetNeg(name) => Ok(self.neg(zone, name)?.json(zone)),
             ApiMethod::ListEndpoints(name) => self.list_endpoints(zone, name, request),
-            ApiMethod::InsertNeg => self.insert(now_ms, zone, request),
-            ApiMethod::Attach(name) => self.change(now_ms, zone, name, request, Work::Attach),
-            ApiMethod::Detach(name) => self.change(now_ms, zone, name, request, Work::Detach),
+            ApiMethod::InsertNeg => self.begin(now_ms, zone, request, |compute| compute.insertion(zone, request)),
+            ApiMethod::Attach(name) => {
+                self.begin(now_ms, zone, request, |compute| compute.attachment(zone, name, request))
+            }
+            ApiMethod::Detach(name) => self.begin(now_ms, zone, request, |compute| {
+                let endpoints = compute.endpoints(zone, name, request)?;
+                Ok((name.clone(), Work::Detach(endpoints)))
+            }),
             ApiMethod::GetOperation(name) | ApiMethod::Wait(name) => {
                 let operation = self.world.operation(zone, name);
                 let operation = operation.ok_or_else(|| Refusal::no_resource(&zone.operation_path(name)))?;
@@ -240,68 +238,59 @@ impl Compute {
         })))
     }
 
-    fn insert(&mut self, now_ms: u64, zone: &Zone, request: &Request<'_>) -> Result<Value, Refusal> {
-        let request_id = request_id(request)?;
-        if let Some(again) = self.repeated(now_ms, request, request_id.as_deref()) {
-            return Ok(again);
-        }
+    /// The name of the NEG to insert, and its insertion.
+    fn insertion(&self, zone: &Zone, request: &Request<'_>) -> Result<(String, Work), Refusal> {
         let spec = NegSpec::read(zone, &body(request)?)?;
         let name = spec.name.clone();
         if self.world.neg(zone, &name).is_some() || self.world.is_inserting(zone, &name) {
             return Err(Refusal::already_exists(&zone.neg_path(&name)));
         }
-        Ok(self.begin(now_ms, zone, &name, request, request_id, Work::Insert(spec)))
+        Ok((name, Work::Insert(spec)))
     }
 
-    fn change(
-        &mut self,
-        now_ms: u64,
-        zone: &Zone,
-        name: &str,
-        request: &Request<'_>,
-        work: impl FnOnce(Vec<endpoint::Endpoint>) -> Work,
-    ) -> Result<Value, Refusal> {
-        let request_id = request_id(request)?;
-        if let Some(again) = self.repeated(now_ms, request, request_id.as_deref()) {
-            return Ok(again);
-        }
-        let kind = self.neg(zone, name)?.spec.kind;
-        let work = work(endpoint::read_all(&body(request)?, kind)?);
-        if let (Work::Attach(endpoints), Some(max)) = (&work, self.config.endpoints_max) {
+    fn attachment(&self, zone: &Zone, name: &str, request: &Request<'_>) -> Result<(String, Work), Refusal> {
+        let endpoints = self.endpoints(zone, name, request)?;
+        if let Some(max) = self.config.endpoints_max {
             let ahead = self.world.endpoints_ahead(zone, name) + endpoints.len();
             if ahead > usize::try_from(max).unwrap_or(usize::MAX) {
                 let message = format!("Quota 'NETWORK_ENDPOINTS_PER_NETWORK_ENDPOINT_GROUP' exceeded. Limit: {max}");
                 return Err(Refusal::because(StatusCode::FORBIDDEN, "quotaExceeded", message));
             }
         }
-        Ok(self.begin(now_ms, zone, name, request, request_id, work))
+        Ok((name.to_owned(), Work::Attach(endpoints)))
     }
 
-    fn repeated(&mut self, now_ms: u64, request: &Request<'_>, request_id: Option<&str>) -> Option<Value> {
-        let operation = self.world.repeated(&call_name(request), request_id?)?;
-        Some(operation.json(now_ms))
+    fn endpoints(&self, zone: &Zone, name: &str, request: &Request<'_>) -> Result<Vec<Endpoint>, Refusal> {
+        let kind = self.neg(zone, name)?.spec.kind;
+        endpoint::read_all(&body(request)?, kind)
     }
 
+    /// Begins an operation, unless the same call has begun one before.
     fn begin(
         &mut self,
         now_ms: u64,
         zone: &Zone,
-        neg: &str,
         request: &Request<'_>,
-        request_id: Option<String>,
-        work: Work,
-    ) -> Value {
+        work: impl FnOnce(&Self) -> Result<(String, Work), Refusal>,
+    ) -> Result<Value, Refusal> {
+        let request_id = request_id(request)?;
+        let key = request_id.as_ref().map(|id| request_key(request, id));
+        if let Some(again) = key.as_deref().and_then(|key| self.world.repeated(key)) {
+            let again = again.json(now_ms);
+            self.save()?;
+            return Ok(again);
+        }
+        let (neg, work) = work(self)?;
         let (method, path) = (request.parts.method.as_str(), request.parts.uri.path());
         let fault = self.common.faults.for_later(method, path);
-        let planned = fault.map(|fault| Failure::by_fault(fault.code, fault.message));
-        let target_id = match self.world.neg(zone, neg) {
+        let target_id = match self.world.neg(zone, &neg) {
             Some(neg) => neg.id,
             None => self.world.next_id(),
         };
         let operation = Operation {
             id: self.world.next_id(),
             zone: zone.clone(),
-            neg: neg.to_owned(),
+            neg,
             target_id,
             request_id,
             repeats: 0,
@@ -310,19 +299,22 @@ impl Compute {
             start_ms: now_ms + self.config.operation_ms / 2,
             due_ms: now_ms + self.config.operation_ms,
             is_done: false,
-            planned,
+            planned: fault.map(|fault| Failure::by_fault(fault.code, fault.message)),
             failure: None,
             is_forgotten: false,
         };
-        self.world.begin(&call_name(request), operation).json_begun()
+        let begun = self.world.begin(key, operation).json_begun();
+        self.save()?;
+        Ok(begun)
     }
 }
 
-/// The call that a `requestId` belongs to: method and path from `projects/` on, whatever the prefix.
-fn call_name(request: &Request<'_>) -> String {
+/// What a `requestId` is known by: its call, which is method and path from `projects/` on, whatever the prefix.
+fn request_key(request: &Request<'_>, id: &str) -> String {
     let path = request.parts.uri.path();
     let start = path.rfind("projects/").unwrap_or_default();
-    format!("{} {}", request.parts.method, path.get(start..).unwrap_or_default())
+    let path = path.get(start..).unwrap_or_default();
+    format!("{} {path} {id}", request.parts.method)
 }
 
 fn query(request: &Request<'_>) -> BTreeMap<String, String> {

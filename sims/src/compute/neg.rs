@@ -106,28 +106,21 @@ impl Neg {
 
     /// The NEG in answers.
     pub(super) fn json(&self, zone: &Zone) -> Value {
-        let NegSpec {
-            name,
-            description,
-            kind,
-            network,
-            subnetwork,
-            annotations,
-        } = &self.spec;
+        let spec = &self.spec;
         let default_network = || format!("{URL_PREFIX}projects/{}/global/networks/default", zone.project);
-        let annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        let annotations = Some(&spec.annotations).filter(|annotations| !annotations.is_empty());
         without_nulls(json!({
             "kind": "compute#networkEndpointGroup",
             "id": self.id.to_string(),
             "creationTimestamp": timestamp(self.created_ms),
-            "selfLink": format!("{URL_PREFIX}{}", zone.neg_path(name)),
-            "name": name,
-            "description": description,
-            "networkEndpointType": kind,
+            "selfLink": format!("{URL_PREFIX}{}", zone.neg_path(&spec.name)),
+            "name": spec.name,
+            "description": spec.description,
+            "networkEndpointType": spec.kind,
             "size": self.endpoints.len(),
             "zone": format!("{URL_PREFIX}{}", zone.path()),
-            "network": network.clone().unwrap_or_else(default_network),
-            "subnetwork": subnetwork,
+            "network": spec.network.clone().unwrap_or_else(default_network),
+            "subnetwork": spec.subnetwork,
             "annotations": annotations,
         }))
     }

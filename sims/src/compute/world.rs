@@ -59,10 +59,9 @@ impl World {
         there + coming.sum::<usize>()
     }
 
-    /// The operation that the first of these calls began.
-    pub(super) fn repeated(&mut self, call: &str, request_id: &str) -> Option<&Operation> {
-        let id = self.requests.get(&request_key(call, request_id))?;
-        let operation = self.operations.get_mut(id)?;
+    /// The operation that the first call with this key began.
+    pub(super) fn repeated(&mut self, key: &str) -> Option<&Operation> {
+        let operation = self.operations.get_mut(self.requests.get(key)?)?;
         operation.repeats += 1;
         Some(operation)
     }
@@ -74,12 +73,10 @@ impl World {
         (operation.zone == *zone && !operation.is_forgotten).then_some(operation)
     }
 
-    /// Begins an operation, whose ids are new.
-    pub(super) fn begin(&mut self, call: &str, operation: Operation) -> &Operation {
+    /// Begins an operation, whose ids are new. `key`: of its call, if it has a `requestId`.
+    pub(super) fn begin(&mut self, key: Option<String>, operation: Operation) -> &Operation {
         let id = operation.id;
-        if let Some(request_id) = &operation.request_id {
-            self.requests.insert(request_key(call, request_id), id);
-        }
+        self.requests.extend(key.map(|key| (key, id)));
         self.pending.insert((operation.due_ms, id));
         self.operations.entry(id).or_insert(operation)
     }
@@ -111,10 +108,6 @@ impl World {
         let finished = self.operations.values_mut().filter(is_finished);
         finished.map(|operation| operation.is_forgotten = true).count()
     }
-}
-
-fn request_key(call: &str, request_id: &str) -> String {
-    format!("{call} {request_id}")
 }
 
 fn take_effect(negs: &mut BTreeMap<String, Neg>, operation: &Operation) -> Result<(), Failure> {

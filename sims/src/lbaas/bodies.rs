@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, StatusCode, header};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::Refusal;
@@ -14,10 +15,8 @@ const UNKNOWN_REFERENCE: &str = "unknown reference";
 
 /// The JSON of a request.
 pub(super) fn parse_json(headers: &HeaderMap, body: &[u8]) -> Result<Value, Refusal> {
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         let message = format!("the content type was `{essence}`, must be `application/json`");
@@ -36,29 +35,25 @@ pub(super) fn parse_fields(
     let Value::Object(mut body) = body else {
         return Err(Refusal::bad_request("the body must be a JSON object"));
     };
-    let mut validation = BTreeMap::new();
-    check_envelope(identifier, &mut body, &mut validation);
-
+    let mut validation: BTreeMap<String, &str> = check_envelope(identifier, &mut body).collect();
     let mut fields = BTreeMap::new();
-    for field in kind.fields() {
+    for field @ Field(name, _, required) in kind.about().fields {
         // Null means absent: clients write either.
-        match body.remove(field.name).filter(|value| !value.is_null()) {
-            Some(value) => match problem(field, &value, world) {
-                Some(problem) => _ = validation.insert(field.name.to_owned(), problem.to_owned()),
-                None => _ = fields.insert(field.name.to_owned(), value),
-            },
-            None if field.required => _ = validation.insert(field.name.to_owned(), "must be there".to_owned()),
-            None => {}
+        let value = body.remove(*name).filter(|value| !value.is_null());
+        let problem = match &value {
+            Some(value) => problem(field, value, world),
+            None => required.then_some("must be there"),
+        };
+        match problem {
+            Some(problem) => _ = validation.insert((*name).to_owned(), problem),
+            None => fields.extend(value.map(|value| ((*name).to_owned(), value))),
         }
     }
-    for (unknown, _) in body {
-        validation.insert(unknown, "unknown field".to_owned());
-    }
-
+    validation.extend(body.into_iter().map(|(unknown, _)| (unknown, "unknown field")));
     if validation.is_empty() {
         return Ok(fields);
     }
-    let references_alone = validation.values().all(|problem| problem == UNKNOWN_REFERENCE);
+    let references_alone = validation.values().all(|problem| *problem == UNKNOWN_REFERENCE);
     let message = if references_alone {
         UNKNOWN_REFERENCE
     } else {
@@ -70,34 +65,32 @@ pub(super) fn parse_fields(
     })
 }
 
-/// Removes `identifier` and `state`, which are not fields of the object, and checks them.
-fn check_envelope(existing: Option<&str>, body: &mut Map<String, Value>, validation: &mut BTreeMap<String, String>) {
-    let identifier = body.remove("identifier");
-    let state = body.remove("state");
-    match existing {
-        None => {
-            for (name, value) in [("identifier", identifier), ("state", state)] {
-                if value.is_some() {
-                    validation.insert(name.to_owned(), "must be absent when creating".to_owned());
-                }
-            }
-        }
-        Some(expected) => {
-            if identifier.is_some_and(|identifier| identifier != expected) {
-                validation.insert("identifier".to_owned(), "must be the one in the path".to_owned());
-            }
-            if state.is_some_and(|state| serde_json::from_value::<StateId>(state).is_err()) {
-                validation.insert("state".to_owned(), "must be the id of a state, as text".to_owned());
-            }
-        }
-    }
+/// Removes `identifier` and `state`, which are not fields of the object. Returns what is wrong with them.
+fn check_envelope<'a>(
+    existing: Option<&str>,
+    body: &mut Map<String, Value>,
+) -> impl Iterator<Item = (String, &'a str)> + use<'a> {
+    let (identifier, state) = (body.remove("identifier"), body.remove("state"));
+    let problems = match existing {
+        None => [identifier, state].map(|value| value.and(Some("must be absent when creating"))),
+        Some(expected) => [
+            identifier
+                .filter(|identifier| identifier != expected)
+                .and(Some("must be the one in the path")),
+            state
+                .filter(|state| StateId::deserialize(state).is_err())
+                .and(Some("must be the id of a state, as text")),
+        ],
+    };
+    let named = ["identifier", "state"].into_iter().zip(problems);
+    named.filter_map(|(name, problem)| Some((name.to_owned(), problem?)))
 }
 
-fn problem(field: &Field, value: &Value, world: &World) -> Option<&'static str> {
-    match field.shape {
+fn problem(Field(_, shape, required): &Field, value: &Value, world: &World) -> Option<&'static str> {
+    match *shape {
         Shape::Text => match value.as_str() {
             None => Some("must be text"),
-            Some("") if field.required => Some("must not be empty"),
+            Some("") if *required => Some("must not be empty"),
             Some(_) => None,
         },
         Shape::Mode => (!matches!(value.as_str(), Some("tcp" | "http"))).then_some("must be \"tcp\" or \"http\""),
@@ -118,26 +111,28 @@ fn problem(field: &Field, value: &Value, world: &World) -> Option<&'static str> 
 
 /// An object in full, as the answer of its own path.
 pub(super) fn object_in_full(object: &Object, world: &World) -> Value {
-    let mut body = Map::new();
-    for field in object.kind.fields() {
-        let value = object.fields.get(field.name).filter(|value| !value.is_null());
-        match (field.shape, value) {
-            (Shape::Reference(_), value) => {
-                let target = value
-                    .and_then(Value::as_str)
-                    .and_then(|identifier| world.objects.get(identifier));
-                body.insert(field.name.to_owned(), target.map(object_in_short).unwrap_or_default());
+    let fields = object.kind.about().fields.iter();
+    let fields = fields.filter_map(|Field(name, shape, _)| {
+        let value = object.fields.get(*name).filter(|value| !value.is_null());
+        let shown = match shape {
+            Shape::Reference(_) => {
+                let target = value.and_then(|value| world.objects.get(value.as_str()?));
+                target.map(object_in_short).unwrap_or_default()
             }
-            (_, Some(value)) => _ = body.insert(field.name.to_owned(), value.clone()),
-            (_, None) => {}
-        }
-    }
-    body.insert("identifier".to_owned(), json!(object.identifier));
-    body.insert("state".to_owned(), object.state.wire());
-    // No client reads these. They are here because a client must tolerate fields that it does not know.
-    body.insert("customer_identifier".to_owned(), json!("simulated-customer"));
-    body.insert("reseller_identifier".to_owned(), json!("simulated-reseller"));
-    body.insert("automation_rules".to_owned(), json!([]));
+            _ => value?.clone(),
+        };
+        Some(((*name).to_owned(), shown))
+    });
+    let mut body: Map<String, Value> = fields.collect();
+    let more = [
+        ("identifier", json!(object.identifier)),
+        ("state", object.state.wire()),
+        // No client reads these. They are here because a client must tolerate fields that it does not know.
+        ("customer_identifier", json!("simulated-customer")),
+        ("reseller_identifier", json!("simulated-reseller")),
+        ("automation_rules", json!([])),
+    ];
+    body.extend(more.map(|(name, value)| (name.to_owned(), value)));
     Value::Object(body)
 }
 
@@ -171,6 +166,6 @@ pub(super) fn resource_in_full(object: &Object, world: &World) -> Value {
 }
 
 fn resource_type(kind: Kind) -> Value {
-    let (identifier, name) = kind.resource_type();
+    let (identifier, name) = kind.about().resource_type;
     json!({"identifier": identifier, "name": name})
 }

@@ -14,13 +14,12 @@ pub(super) enum Kind {
     Server,
 }
 
-/// A field of a kind's bodies.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) shape: Shape,
-    /// Whether a body without it is refused. A required text must not be empty.
-    pub(super) required: bool,
-}
+/// A field of a kind's bodies: its name, what it holds, and whether a body without it is refused. A required text must
+/// not be empty.
+pub(super) struct Field(pub(super) &'static str, pub(super) Shape, pub(super) bool);
+
+const REQUIRED: bool = true;
+const OPTIONAL: bool = false;
 
 /// What a field holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,57 +35,16 @@ pub(super) enum Shape {
     Reference(Kind),
 }
 
-const LOAD_BALANCER: [Field; 2] = [required("name", Shape::Text), optional("ip_address", Shape::Text)];
-
-const BACKEND: [Field; 5] = [
-    required("name", Shape::Text),
-    required("mode", Shape::Mode),
-    required("load_balancer", Shape::Reference(Kind::LoadBalancer)),
-    // Clients leave it out if it is empty.
-    optional("health_check", Shape::Text),
-    optional("server_timeout", Shape::Number),
-];
-
-const FRONTEND: [Field; 5] = [
-    required("name", Shape::Text),
-    required("mode", Shape::Mode),
-    required("load_balancer", Shape::Reference(Kind::LoadBalancer)),
-    optional("default_backend", Shape::Reference(Kind::Backend)),
-    optional("client_timeout", Shape::Text),
-];
-
-const BIND: [Field; 6] = [
-    required("name", Shape::Text),
-    required("address", Shape::Text),
-    required("port", Shape::Port),
-    required("ssl", Shape::Flag),
-    required("frontend", Shape::Reference(Kind::Frontend)),
-    optional("ssl_certificate_path", Shape::Text),
-];
-
-const SERVER: [Field; 5] = [
-    required("name", Shape::Text),
-    required("ip", Shape::Text),
-    required("port", Shape::Port),
-    // Clients leave it out if it is empty.
-    optional("check", Shape::Text),
-    required("backend", Shape::Reference(Kind::Backend)),
-];
-
-const fn required(name: &'static str, shape: Shape) -> Field {
-    Field {
-        name,
-        shape,
-        required: true,
-    }
-}
-
-const fn optional(name: &'static str, shape: Shape) -> Field {
-    Field {
-        name,
-        shape,
-        required: false,
-    }
+/// What the Engine says of a kind.
+pub(super) struct About {
+    /// Where the kind's objects are listed and created; `/ID` after it is one of them.
+    pub(super) path: &'static str,
+    /// Identifier and name of the kind's resource type.
+    pub(super) resource_type: (&'static str, &'static str),
+    /// The fields that lists of the kind can be filtered by.
+    pub(super) filters: &'static [&'static str],
+    /// The fields of requests and answers, besides those that every object has.
+    pub(super) fields: &'static [Field],
 }
 
 impl Kind {
@@ -98,47 +56,69 @@ impl Kind {
         Self::Server,
     ];
 
-    /// Where the kind's objects are listed and created; `/ID` after it is one of them.
-    pub(super) const fn path(self) -> &'static str {
+    pub(super) const fn about(self) -> &'static About {
         match self {
-            Self::LoadBalancer => "/api/LBaaS/v1/loadbalancer.json",
-            Self::Backend => "/api/LBaaS/v1/backend.json",
-            Self::Frontend => "/api/LBaaS/v1/frontend.json",
-            Self::Bind => "/api/LBaaS/v1/bind.json",
-            Self::Server => "/api/LBaaS/v1/server.json",
-        }
-    }
-
-    /// Identifier and name of the kind's resource type.
-    pub(super) const fn resource_type(self) -> (&'static str, &'static str) {
-        match self {
-            // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't know.
-            Self::LoadBalancer => ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
-            Self::Backend => ("33164a3066a04a52be43c607f0c5dd8c", "LBaaS / Backend"),
-            Self::Frontend => ("da9d14b9d95840c08213de67f9cee6e2", "LBaaS / Frontend"),
-            Self::Bind => ("bd24def982aa478fb3352cb5f49aab47", "LBaaS / Bind"),
-            Self::Server => ("01f321a4875446409d7d8469503a905f", "LBaaS / Server"),
-        }
-    }
-
-    /// The fields of requests and answers, besides those that every object has.
-    pub(super) const fn fields(self) -> &'static [Field] {
-        match self {
-            Self::LoadBalancer => &LOAD_BALANCER,
-            Self::Backend => &BACKEND,
-            Self::Frontend => &FRONTEND,
-            Self::Bind => &BIND,
-            Self::Server => &SERVER,
-        }
-    }
-
-    /// The fields that lists of the kind can be filtered by.
-    pub(super) const fn filters(self) -> &'static [&'static str] {
-        match self {
-            Self::LoadBalancer => &[],
-            Self::Backend | Self::Frontend => &["load_balancer", "mode"],
-            Self::Bind => &["frontend"],
-            Self::Server => &["backend"],
+            Self::LoadBalancer => &About {
+                path: "/api/LBaaS/v1/loadbalancer.json",
+                // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't know.
+                resource_type: ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
+                filters: &[],
+                fields: &[
+                    Field("name", Shape::Text, REQUIRED),
+                    Field("ip_address", Shape::Text, OPTIONAL),
+                ],
+            },
+            Self::Backend => &About {
+                path: "/api/LBaaS/v1/backend.json",
+                resource_type: ("33164a3066a04a52be43c607f0c5dd8c", "LBaaS / Backend"),
+                filters: &["load_balancer", "mode"],
+                fields: &[
+                    Field("name", Shape::Text, REQUIRED),
+                    Field("mode", Shape::Mode, REQUIRED),
+                    Field("load_balancer", Shape::Reference(Self::LoadBalancer), REQUIRED),
+                    // Clients leave it out if it is empty.
+                    Field("health_check", Shape::Text, OPTIONAL),
+                    Field("server_timeout", Shape::Number, OPTIONAL),
+                ],
+            },
+            Self::Frontend => &About {
+                path: "/api/LBaaS/v1/frontend.json",
+                resource_type: ("da9d14b9d95840c08213de67f9cee6e2", "LBaaS / Frontend"),
+                filters: &["load_balancer", "mode"],
+                fields: &[
+                    Field("name", Shape::Text, REQUIRED),
+                    Field("mode", Shape::Mode, REQUIRED),
+                    Field("load_balancer", Shape::Reference(Self::LoadBalancer), REQUIRED),
+                    Field("default_backend", Shape::Reference(Self::Backend), OPTIONAL),
+                    Field("client_timeout", Shape::Text, OPTIONAL),
+                ],
+            },
+            Self::Bind => &About {
+                path: "/api/LBaaS/v1/bind.json",
+                resource_type: ("bd24def982aa478fb3352cb5f49aab47", "LBaaS / Bind"),
+                filters: &["frontend"],
+                fields: &[
+                    Field("name", Shape::Text, REQUIRED),
+                    Field("address", Shape::Text, REQUIRED),
+                    Field("port", Shape::Port, REQUIRED),
+                    Field("ssl", Shape::Flag, REQUIRED),
+                    Field("frontend", Shape::Reference(Self::Frontend), REQUIRED),
+                    Field("ssl_certificate_path", Shape::Text, OPTIONAL),
+                ],
+            },
+            Self::Server => &About {
+                path: "/api/LBaaS/v1/server.json",
+                resource_type: ("01f321a4875446409d7d8469503a905f", "LBaaS / Server"),
+                filters: &["backend"],
+                fields: &[
+                    Field("name", Shape::Text, REQUIRED),
+                    Field("ip", Shape::Text, REQUIRED),
+                    Field("port", Shape::Port, REQUIRED),
+                    // Clients leave it out if it is empty.
+                    Field("check", Shape::Text, OPTIONAL),
+                    Field("backend", Shape::Reference(Self::Backend), REQUIRED),
+                ],
+            },
         }
     }
 }

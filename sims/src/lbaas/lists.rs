@@ -32,7 +32,7 @@ impl Listing {
         let (mut filters, mut tag_name) = (BTreeMap::new(), None);
         if let Some(kind) = kind {
             if let Some(text) = given.remove("filters") {
-                filters = parse_filters(&text, kind.filters())?;
+                filters = parse_filters(&text, kind.about().filters)?;
             }
         } else {
             tag_name = given.remove("tag_name");

@@ -36,20 +36,20 @@ impl Target {
                 _ => None,
             };
         }
-        Kind::ALL
-            .into_iter()
-            .find_map(|kind| match segments(path.strip_prefix(kind.path())?)?.as_slice() {
+        Kind::ALL.into_iter().find_map(
+            |kind| match segments(path.strip_prefix(kind.about().path)?)?.as_slice() {
                 [] => Some(Self::Collection(kind)),
                 [identifier] => Some(Self::Object(kind, identifier.clone())),
                 _ => None,
-            })
+            },
+        )
     }
 
     /// The path without identifiers and tags.
     pub(super) fn template(&self) -> String {
         match self {
-            Self::Collection(kind) => kind.path().to_owned(),
-            Self::Object(kind, _) => format!("{}/{{id}}", kind.path()),
+            Self::Collection(kind) => kind.about().path.to_owned(),
+            Self::Object(kind, _) => format!("{}/{{id}}", kind.about().path),
             Self::Resources => RESOURCES.to_owned(),
             Self::Resource(_) => format!("{RESOURCES}/{{id}}"),
             Self::Tag { .. } => format!("{RESOURCES}/{{id}}/tags/{{tag}}"),

@@ -11,7 +11,7 @@ use rand_chacha::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kinds::{Kind, Shape, StateId};
+use super::kinds::{Field, Kind, Shape, StateId};
 
 /// A resource of any kind. Its fields are those of its kind; references are identifiers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,13 +40,14 @@ impl Object {
 
     /// The object's own path.
     pub(super) fn path(&self) -> String {
-        format!("{}/{}", self.kind.path(), self.identifier)
+        format!("{}/{}", self.kind.about().path, self.identifier)
     }
 
     /// The identifiers that it refers to, with their kind.
     fn references(&self) -> impl Iterator<Item = (Kind, &Value)> {
-        self.kind.fields().iter().filter_map(|field| match field.shape {
-            Shape::Reference(kind) => Some((kind, self.fields.get(field.name)?)),
+        let fields = self.kind.about().fields.iter();
+        fields.filter_map(|Field(name, shape, _)| match shape {
+            Shape::Reference(kind) => Some((*kind, self.fields.get(*name)?)),
             _ => None,
         })
     }
