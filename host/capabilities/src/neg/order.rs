@@ -1,40 +1,15 @@
 //! The canonical order of endpoints and NEGs, as in the guest's specification.
 
 use std::cmp::Ordering;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::{Endpoint, NegRef};
 
-/// An address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are ordered by bytes.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Field {
-    Empty,
-    V4(Ipv4Addr),
-    V6(Ipv6Addr),
-    Other,
-}
-
-impl Field {
-    fn of(text: &str) -> Self {
-        if text.is_empty() {
-            Self::Empty
-        } else if let Ok(address) = text.parse() {
-            Self::V4(address)
-        } else if let Ok(address) = text.parse() {
-            Self::V6(address)
-        } else {
-            Self::Other
-        }
-    }
-}
-
-fn addresses(left: &str, right: &str) -> Ordering {
-    if left == right {
-        return Ordering::Equal;
-    }
-    Field::of(left)
-        .cmp(&Field::of(right))
-        .then_with(|| left.as_bytes().cmp(right.as_bytes()))
+/// The place of an address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are ordered
+/// by bytes.
+fn place(text: &str) -> (bool, Option<IpAddr>, &str) {
+    let address = text.parse().ok();
+    (address.is_none() && !text.is_empty(), address, text)
 }
 
 impl Eq for Endpoint {}
@@ -42,10 +17,10 @@ impl Eq for Endpoint {}
 /// By `ip`, `ipv6`, `port`, `node`: addresses by number, the rest as bytes.
 impl Ord for Endpoint {
     fn cmp(&self, other: &Self) -> Ordering {
-        addresses(&self.ip, &other.ip)
-            .then_with(|| addresses(&self.ipv6, &other.ipv6))
-            .then_with(|| self.port.cmp(&other.port))
-            .then_with(|| self.node.cmp(&other.node))
+        place(&self.ip)
+            .cmp(&place(&other.ip))
+            .then_with(|| place(&self.ipv6).cmp(&place(&other.ipv6)))
+            .then_with(|| (&self.port, &self.node).cmp(&(&other.port, &other.node)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::simulated::{Neg, Operation, Simulated};
+use super::simulated::{Neg, Operation, Simulated, Store};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use async_trait::async_trait;
 
@@ -31,13 +31,15 @@ impl Planned {
     /// A plan that has read nothing yet, while these real operations are running, by number. The plan assumes that they
     /// succeed.
     pub fn new(real: Arc<dyn Reads>, under_way: &BTreeMap<u64, Operation>) -> Self {
-        let simulated = Simulated::default();
-        for (number, operation) in under_way {
-            simulated.resume(*number, operation.clone());
-        }
+        let store = Store {
+            negs: BTreeMap::new(),
+            operations: under_way.clone(),
+            // New ones get higher numbers.
+            last: under_way.keys().last().copied().unwrap_or_default(),
+        };
         Self {
             real,
-            simulated,
+            simulated: Simulated(Mutex::new(store)),
             seen: Mutex::default(),
         }
     }
@@ -47,19 +49,22 @@ impl Planned {
     /// # Errors
     /// If its NEG was not read yet, and can't be.
     pub async fn end(&self, operation: u64) -> Result<bool, Error> {
-        if let Some(neg) = self.simulated.neg_of(operation) {
+        let running = self
+            .simulated
+            .0
+            .lock()
+            .operations
+            .get(&operation)
+            .map(|it| it.neg.clone());
+        if let Some(neg) = running {
             self.read(&neg).await?;
         }
         Ok(self.simulated.end(operation, true))
     }
 
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(&mut self.seen.lock())
-    }
-
     /// Takes over the content of a NEG, once.
     async fn read(&self, neg: &NegRef) -> Result<(), Error> {
-        if self.seen(|seen| seen.listed.contains(neg)) {
+        if self.seen.lock().listed.contains(neg) {
             return Ok(());
         }
         match self.real.endpoints(neg).await {
@@ -67,31 +72,33 @@ impl Planned {
                 name: neg.name.clone(),
                 zone: neg.zone.clone(),
                 // Known after the first lookup.
-                subnet: self.seen(|seen| seen.ensured.get(neg).cloned()).unwrap_or_default(),
+                subnet: self.seen.lock().ensured.get(neg).cloned().unwrap_or_default(),
                 endpoints: endpoints.into_iter().collect(),
             }),
             Err(Error::NotFound) => {}
             Err(error) => return Err(error),
         }
-        self.seen(|seen| seen.listed.insert(neg.clone()));
+        self.seen.lock().listed.insert(neg.clone());
         Ok(())
     }
 
     /// Looks up a NEG, once, and takes over its content.
     async fn look_for(&self, neg: &NegRef, subnet: &str) -> Result<(), Error> {
-        if self.seen(|seen| seen.ensured.contains_key(neg)) {
+        if self.seen.lock().ensured.contains_key(neg) {
             return Ok(());
         }
         if self.real.is_there(neg, subnet).await? {
-            self.seen(|seen| seen.ensured.insert(neg.clone(), subnet.to_owned()));
+            self.seen.lock().ensured.insert(neg.clone(), subnet.to_owned());
             self.read(neg).await?;
-            self.simulated.set_subnet(neg, subnet);
+            if let Some(read) = self.simulated.0.lock().negs.get_mut(neg) {
+                // It may have been read before its subnet was known.
+                subnet.clone_into(&mut read.subnet);
+            }
         } else {
-            self.seen(|seen| {
-                seen.ensured.insert(neg.clone(), subnet.to_owned());
-                // A NEG that does not exist has no endpoints to read.
-                seen.listed.insert(neg.clone());
-            });
+            let mut seen = self.seen.lock();
+            seen.ensured.insert(neg.clone(), subnet.to_owned());
+            // A NEG that does not exist has no endpoints to read.
+            seen.listed.insert(neg.clone());
         }
         Ok(())
     }

@@ -67,13 +67,10 @@ impl Reading for Reader {
             operation: u64,
             failure: Option<String>,
         }
-        let Event::Call(Call { at_ms, name, args, .. }) = &entry.event else {
-            return;
-        };
-        if name != ON_OPERATION {
-            return;
-        }
-        if let Some(Ended { operation, failure }) = parsed(args) {
+        if let Event::Call(Call { at_ms, name, args, .. }) = &entry.event
+            && name == ON_OPERATION
+            && let Some(Ended { operation, failure }) = parsed(args)
+        {
             let (n, at_ms) = (entry.n, *at_ms);
             let end = OperationEnd { n, at_ms, failure };
             self.ends.entry(operation).or_insert(end);
@@ -90,38 +87,43 @@ impl Reading for Reader {
     }
 
     fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {
-        let write = match ask.name.as_str() {
-            "api.ensure" => ensured(n, ask),
-            "api.attach" => self.started(n, ask, Action::Attach),
-            "api.detach" => self.started(n, ask, Action::Detach),
-            _ => None,
+        let action = match ask.name.as_str() {
+            "api.ensure" => Action::Create,
+            "api.attach" => Action::Attach,
+            "api.detach" => Action::Detach,
+            _ => return Vec::new(),
         };
-        write.into_iter().collect()
-    }
-}
-
-impl Reader {
-    fn started(&self, n: u64, ask: &Ask, action: Action) -> Option<Write> {
-        let Args { neg, endpoints, .. } = args(ask)?;
-        let details = format!(
-            "in {}: {}: {}",
-            neg.zone,
-            counted(endpoints.len(), "endpoint", "endpoints"),
-            shown::endpoints(&endpoints)
-        );
-        let (operation, error) = match answer::<Result<u64, Error>>(ask) {
-            Some(Ok(number)) => {
-                let ended = self.ends.get(&number).cloned();
-                let operation = Operation {
+        let Some(Args { neg, endpoints, subnet }) = args(ask) else {
+            return Vec::new();
+        };
+        let zone = &neg.zone;
+        let (details, outcome) = if action == Action::Create {
+            let outcome = answer::<Result<bool, Error>>(ask);
+            if outcome == Some(Ok(false)) {
+                // It existed already.
+                return Vec::new();
+            }
+            let outcome = outcome.map(|created| created.map(|_| None));
+            (format!("in {zone}, subnet {subnet}"), outcome)
+        } else {
+            let count = counted(endpoints.len(), "endpoint", "endpoints");
+            let details = format!("in {zone}: {count}: {}", shown::endpoints(&endpoints));
+            let started = |number| {
+                Some(Operation {
                     number,
                     endpoints,
-                    ended,
-                };
-                (Some(operation), None)
-            }
-            other => (None, Some(why_not(other, &neg))),
+                    ended: self.ends.get(&number).cloned(),
+                })
+            };
+            let outcome = answer::<Result<u64, Error>>(ask);
+            (details, outcome.map(|number| number.map(started)))
         };
-        Some(Write {
+        let (operation, error) = match outcome {
+            Some(Ok(operation)) => (operation, None),
+            Some(Err(error)) => (None, Some(shown::in_words(&error, Some(&neg)))),
+            None => (None, Some(NO_ANSWER.to_owned())),
+        };
+        vec![Write {
             n,
             action,
             kind: NEG.to_owned(),
@@ -129,33 +131,7 @@ impl Reader {
             details,
             error,
             operation,
-        })
-    }
-}
-
-/// The creation of a NEG; `None` if it existed already.
-fn ensured(n: u64, ask: &Ask) -> Option<Write> {
-    let Args { neg, subnet, .. } = args(ask)?;
-    let error = match answer::<Result<bool, Error>>(ask) {
-        Some(Ok(false)) => return None,
-        Some(Ok(true)) => None,
-        other => Some(why_not(other, &neg)),
-    };
-    Some(Write {
-        n,
-        action: Action::Create,
-        kind: NEG.to_owned(),
-        name: neg.name,
-        details: format!("in {}, subnet {subnet}", neg.zone),
-        error,
-        operation: None,
-    })
-}
-
-fn why_not<T>(answer: Option<Result<T, Error>>, neg: &NegRef) -> String {
-    match answer {
-        Some(Err(error)) => shown::in_words(&error, Some(neg)),
-        _ => NO_ANSWER.to_owned(),
+        }]
     }
 }
 

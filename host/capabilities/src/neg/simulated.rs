@@ -42,15 +42,15 @@ impl Neg {
 ///
 /// Ignores request ids: a scenario's clock does not run, so two calls may begin at the same time.
 #[derive(Debug, Default)]
-pub struct Simulated(Mutex<Store>);
+pub struct Simulated(pub(super) Mutex<Store>);
 
 #[derive(Debug, Default)]
-struct Store {
-    negs: BTreeMap<NegRef, Neg>,
+pub(super) struct Store {
+    pub(super) negs: BTreeMap<NegRef, Neg>,
     /// The running operations, by number.
-    operations: BTreeMap<u64, Operation>,
+    pub(super) operations: BTreeMap<u64, Operation>,
     /// The number of the newest one.
-    last: u64,
+    pub(super) last: u64,
 }
 
 /// An operation that has started.
@@ -83,29 +83,15 @@ impl Simulated {
             return false;
         };
         if let (true, Some(stored)) = (succeeded, store.negs.get_mut(&ended.neg)) {
-            ended.apply(&mut stored.endpoints);
+            if ended.attaches {
+                stored.endpoints.extend(ended.endpoints);
+            } else {
+                for endpoint in &ended.endpoints {
+                    stored.endpoints.remove(endpoint);
+                }
+            }
         }
         true
-    }
-
-    /// Adds an operation that is already running. New ones get higher numbers.
-    pub(super) fn resume(&self, number: u64, operation: Operation) {
-        let mut store = self.0.lock();
-        store.last = store.last.max(number);
-        store.operations.insert(number, operation);
-    }
-
-    /// The NEG of a running operation.
-    pub(super) fn neg_of(&self, number: u64) -> Option<NegRef> {
-        let store = self.0.lock();
-        store.operations.get(&number).map(|operation| operation.neg.clone())
-    }
-
-    /// Sets a NEG's subnet, which is known from here on.
-    pub(super) fn set_subnet(&self, neg: &NegRef, subnet: &str) {
-        if let Some(stored) = self.0.lock().negs.get_mut(neg) {
-            subnet.clone_into(&mut stored.subnet);
-        }
     }
 
     /// Whether such a NEG exists with this subnet.
@@ -114,18 +100,6 @@ impl Simulated {
             Some(stored) if stored.subnet == subnet => Ok(true),
             Some(_) => Err(Error::Refused((CONFLICT, "subnet differs".to_owned()))),
             None => Ok(false),
-        }
-    }
-}
-
-impl Operation {
-    fn apply(self, endpoints: &mut BTreeSet<Endpoint>) {
-        for endpoint in self.endpoints {
-            if self.attaches {
-                endpoints.insert(endpoint);
-            } else {
-                endpoints.remove(&endpoint);
-            }
         }
     }
 }
@@ -157,12 +131,12 @@ impl Api for Simulated {
             return Err(Error::NotFound);
         }
         store.last += 1;
+        let number = store.last;
         let operation = Operation {
             attaches,
             neg: neg.clone(),
             endpoints: endpoints.to_vec(),
         };
-        let number = store.last;
         store.operations.insert(number, operation);
         Ok(number)
     }

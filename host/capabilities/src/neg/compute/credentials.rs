@@ -1,28 +1,40 @@
 //! The host's identity to Compute Engine: the source of tokens, and how long they are kept.
 //!
 //! The configuration may give a token or a file. If it gives neither, the host uses the application default
-//! credentials:
-//! the file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the machine's metadata server. No token is ever logged or part
-//! of an error text.
+//! credentials: the file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the machine's metadata server. No token is ever
+//! logged or part of an error text.
+//!
+//! For a service account's key, the library makes the signature of a statement of identity. The exchange for a token at
+//! the key's URI is done here, because the library sends such statements to the API itself, and a company may route the
+//! exchange through `token_uri`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use google_cloud_auth::credentials::{AccessTokenCredentials, Builder, mds};
-use serde_json::Value;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use google_cloud_auth::build_errors;
+use google_cloud_auth::credentials::{AccessTokenCredentials, Builder, mds, service_account};
+use google_cloud_auth::signer::Signer;
+use http::Method;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use hyper_util::client::proxy::matcher::Matcher;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
-
-use super::service_account::ServiceAccount;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::fence::Fence;
+use trueup_base::http::client::{Client, Times, Unread, use_ring};
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
-use trueup_base::text::causes;
+use trueup_base::text::{self, causes};
+use url::Url;
 
 use crate::remote::SettingsError;
 
 /// The requested scope of tokens.
-pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";
+const SCOPE: &str = "https://www.googleapis.com/auth/compute";
 /// Names the file with a service account's key, or other credentials in JSON.
 pub const CREDENTIALS_ENV: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// A token is not used in its last minute: a request may be in flight that long.
@@ -30,22 +42,37 @@ const LAST: Duration = Duration::from_secs(60);
 /// The timeout for fetching a token, which covers a few tries of the metadata server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The token URI for keys that don't have one.
+const TOKEN_URI_DEFAULT: &str = "https://oauth2.googleapis.com/token";
+/// The type of the form's content (RFC 7523).
+const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+/// How long a statement is valid; the maximum allowed.
+const STATEMENT_S: u64 = 3_600;
+/// How long a token lasts if the answer does not say.
+const LASTS_S_DEFAULT: u64 = 3_600;
+/// A token has less than 4 KiB.
+const ANSWER_MAX_BYTES: usize = 64 * 1024;
+
+const TIMES: Times = Times {
+    request: Duration::from_secs(30),
+    connect: Duration::from_secs(10),
+};
+
 /// The source of tokens. Cheap to create: nothing is fetched before the first request.
 pub struct Credentials {
     source: Source,
     kept: Mutex<Kept>,
 }
 
-/// Creates the library's credentials, which then begin to fetch tokens.
-type MakeCredentials = Box<dyn Fn() -> Result<AccessTokenCredentials, String> + Send + Sync>;
-
 enum Source {
     Fixed(Secret),
     /// Read for each request: the file's writer decides how long a token lasts.
     File(PathBuf),
     ServiceAccount(Box<ServiceAccount>),
-    /// From the library, which keeps tokens itself.
-    Library(MakeCredentials),
+    /// The library reads [`CREDENTIALS_ENV`], and keeps tokens itself.
+    Variable,
+    /// By the library, too: at this URL, or else where the library finds it.
+    MetadataServer(Option<String>),
 }
 
 #[derive(Default)]
@@ -96,7 +123,7 @@ impl Credentials {
                 let account = ServiceAccount::new(json).map_err(unusable)?;
                 Ok(Self::of(Source::ServiceAccount(Box::new(account))))
             }
-            Some(_) => Ok(Self::of(Source::Library(Box::new(by_variable)))),
+            Some(_) => Ok(Self::of(Source::Variable)),
             None => Err(unusable("has no `type`: it is no credentials file".to_owned())),
         }
     }
@@ -104,12 +131,11 @@ impl Credentials {
     /// The metadata server that every VM of Compute Engine has: at `endpoint` (`http://HOST`), or else at
     /// `GCE_METADATA_HOST`, or else at its fixed address.
     pub fn metadata_server(endpoint: Option<&str>) -> Self {
-        let endpoint = endpoint.map(ToOwned::to_owned);
-        Self::of(Source::Library(Box::new(move || metadata_server(endpoint.as_deref()))))
+        Self::of(Source::MetadataServer(endpoint.map(ToOwned::to_owned)))
     }
 
     fn of(source: Source) -> Self {
-        trueup_base::http::client::use_ring();
+        use_ring();
         Self {
             source,
             kept: Mutex::default(),
@@ -129,7 +155,17 @@ impl Credentials {
                 bearer(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
             }
             Source::ServiceAccount(account) => self.exchanged(account).await,
-            Source::Library(make) => self.by_library(make).await,
+            Source::Variable => {
+                let builder = Builder::default().with_scopes([SCOPE]);
+                self.by_library(|| builder.build_access_token_credentials()).await
+            }
+            Source::MetadataServer(endpoint) => {
+                let mut builder = mds::Builder::default().with_scopes([SCOPE]);
+                if let Some(endpoint) = endpoint {
+                    builder = builder.with_endpoint(endpoint);
+                }
+                self.by_library(|| builder.build_access_token_credentials()).await
+            }
         }
     }
 
@@ -147,12 +183,16 @@ impl Credentials {
         Ok(token)
     }
 
-    async fn by_library(&self, make: &MakeCredentials) -> Result<Secret, String> {
+    /// `make` creates the library's credentials, which then begin to fetch tokens.
+    async fn by_library(
+        &self,
+        make: impl FnOnce() -> Result<AccessTokenCredentials, build_errors::Error>,
+    ) -> Result<Secret, String> {
         let credentials = {
             let mut kept = self.kept.lock().await;
             match &kept.library {
                 Some(credentials) => credentials.clone(),
-                None => kept.library.insert(make()?).clone(),
+                None => kept.library.insert(make().map_err(|error| causes(&error))?).clone(),
             }
         };
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
@@ -172,31 +212,114 @@ impl Credentials {
     }
 }
 
-pub(super) fn bearer(text: &str) -> Result<Secret, &'static str> {
+fn bearer(text: &str) -> Result<Secret, &'static str> {
     Secret::new("Bearer", text)
-}
-
-fn by_variable() -> Result<AccessTokenCredentials, String> {
-    let credentials = Builder::default().with_scopes([SCOPE]).build_access_token_credentials();
-    credentials.map_err(|error| causes(&error))
-}
-
-fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, String> {
-    let mut builder = mds::Builder::default().with_scopes([SCOPE]);
-    if let Some(endpoint) = endpoint {
-        builder = builder.with_endpoint(endpoint);
-    }
-    let credentials = builder.build_access_token_credentials();
-    credentials.map_err(|error| causes(&error))
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.source {
-            Source::Fixed(_) => "Credentials(a fixed token)",
-            Source::File(_) => "Credentials(a token file)",
-            Source::ServiceAccount(_) => "Credentials(a service account's key)",
-            Source::Library(_) => "Credentials(application default)",
+        f.write_str("Credentials(..)")
+    }
+}
+
+/// A service account, with the key that proves it.
+struct ServiceAccount {
+    signer: Signer,
+    client_email: String,
+    key_id: Option<String>,
+    token_uri: String,
+    client: Client,
+}
+
+impl ServiceAccount {
+    /// From the JSON of its key.
+    fn new(mut key: Value) -> Result<Self, String> {
+        use_ring();
+        let text = |name: &str| Some(key.get(name)?.as_str()?.to_owned());
+        let client_email = text("client_email").ok_or("has no `client_email`")?;
+        let key_id = text("private_key_id");
+        let token_uri = text("token_uri").unwrap_or_else(|| TOKEN_URI_DEFAULT.to_owned());
+        let url = Url::parse(&token_uri).map_err(|error| format!("its `token_uri` is no URL: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err("its `token_uri` must begin with `http://` or `https://`".to_owned());
+        }
+        // The library requires these, but uses neither for a signature.
+        if let Some(fields) = key.as_object_mut() {
+            for name in ["private_key_id", "project_id"] {
+                fields.entry(name).or_insert_with(|| json!(""));
+            }
+        }
+        let signer = service_account::Builder::new(key)
+            .build_signer()
+            .map_err(|error| causes(&error))?;
+        Ok(Self {
+            signer,
+            client_email,
+            key_id,
+            client: Client::new(&url, TIMES, &Matcher::from_env())?,
+            token_uri,
         })
+    }
+
+    /// A new token, and how long it lasts.
+    async fn fetch(&self) -> Result<(Secret, Duration), String> {
+        let statement = self.statement().await?;
+        let form = url::form_urlencoded::Serializer::new(String::new())
+            .append_pair("grant_type", GRANT_TYPE)
+            .append_pair("assertion", &statement)
+            .finish();
+        let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let failed = |problem: String| {
+            let text = format!("no token from {}: {problem}", self.token_uri);
+            text::scrub(&statement, text)
+        };
+        // A token changes nothing: it may be fetched whether or not this host may act.
+        let always = Fence::open();
+        let sent = self.client.send(
+            &always,
+            Method::POST,
+            &self.token_uri,
+            [(CONTENT_TYPE, form_type)],
+            Some(form),
+        );
+        let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
+        let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
+            Unread::Unusable(why) => failed(why),
+            Unread::Broken(trouble) => failed(trouble.text(TIMES)),
+        })?;
+        let json: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if !answer.status.is_success() {
+            let text = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or_default();
+            let (status, error, about) = (answer.status.as_u16(), text("error"), text("error_description"));
+            let said = format!("HTTP {status} {error} {about}");
+            return Err(failed(said.trim_end().to_owned()));
+        }
+        let token = json.get("access_token").and_then(Value::as_str);
+        let token = token.ok_or_else(|| failed("the answer has no `access_token`".to_owned()))?;
+        let token = bearer(token).map_err(|problem| failed(format!("the token {problem}")))?;
+        let lasts_s = json.get("expires_in").and_then(Value::as_u64);
+        Ok((token, Duration::from_secs(lasts_s.unwrap_or(LASTS_S_DEFAULT))))
+    }
+
+    /// A JSON Web Token, signed RS256.
+    async fn statement(&self) -> Result<String, String> {
+        let now = SystemClock.now_ms() / 1_000;
+        let mut header = json!({"alg": "RS256", "typ": "JWT"});
+        if let (Some(key_id), Some(header)) = (&self.key_id, header.as_object_mut()) {
+            header.insert("kid".to_owned(), json!(key_id));
+        }
+        let claims = json!({
+            "iss": self.client_email,
+            "scope": SCOPE,
+            "aud": self.token_uri,
+            "iat": now,
+            "exp": now + STATEMENT_S,
+        });
+        let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", encode(&header), encode(&claims));
+        let signature = self.signer.sign(signed.as_bytes()).await;
+        let signature =
+            signature.map_err(|error| format!("the key of {} signs nothing: {}", self.client_email, causes(&error)))?;
+        Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
     }
 }

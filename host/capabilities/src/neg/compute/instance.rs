@@ -1,5 +1,8 @@
 //! The four functions of the contract, for one instance.
+//!
+//! Each call is pinned to the epoch in which it begins: later epochs send nothing more for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -16,12 +19,6 @@ use async_trait::async_trait;
 /// The maximum number of a list's pages: no NEG has that many endpoints.
 const PAGES_MAX: u32 = 2_000;
 
-/// Compute Engine for one instance.
-pub(super) struct Instance {
-    pub(super) compute: Compute,
-    pub(super) name: String,
-}
-
 /// Why a list is incomplete.
 enum Unlisted {
     Failed(Error),
@@ -30,17 +27,16 @@ enum Unlisted {
 }
 
 #[async_trait]
-impl Api for Instance {
+impl Api for Compute {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
-        let (fence, watch) = (self.fence(), &self.compute.watch);
+        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
         if self.found(&fence, neg, subnet).await? {
             return Ok(false);
         }
-        let insert = watch
-            .paths
-            .insert(neg, wire::neg_body(&watch.settings, neg, subnet), request)?;
+        let body = wire::neg_body(&watch.settings, neg, subnet);
+        let insert = watch.settings.insert(neg, body, request)?;
         let begun = {
-            let order = self.compute.order_of(neg);
+            let order = self.order_of(neg);
             let _turn = order.lock().await;
             watch.requests.ask(&fence, &insert).await
         };
@@ -49,8 +45,13 @@ impl Api for Instance {
                 let number = operation_of(&insert.shown(), &answer)?.id;
                 match self.inserted(neg, number).await? {
                     None => return Ok(true),
-                    Some(failure) if failure.http_status == Some(409) => failure.text,
-                    Some(failure) => return Err(insertion_failed(failure)),
+                    Some(failure) => match failure.http_status {
+                        Some(409) => failure.text,
+                        // A failed insertion counts as a refused one.
+                        Some(404) => return Err(Error::NotFound),
+                        Some(status @ 400..500) => return Err(Error::Refused((status, failure.text))),
+                        _ => return Err(Error::Unavailable(failure.text)),
+                    },
                 }
             }
             Err(Error::Refused((409, text))) => text,
@@ -65,12 +66,12 @@ impl Api for Instance {
     }
 
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
-        let mut endpoints = match self.list(neg).await {
+        let listed = match self.list(neg).await {
             // The token may have expired between two pages; one retry shows whether it did.
             Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
             listed => listed,
-        }
-        .map_err(|unlisted| match unlisted {
+        };
+        let mut endpoints = listed.map_err(|unlisted| match unlisted {
             Unlisted::Failed(error) => error,
             Unlisted::TokenRefused(text) => Error::Unavailable(text),
         })?;
@@ -81,17 +82,16 @@ impl Api for Instance {
     }
 
     async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
-        let (fence, watch) = (self.fence(), &self.compute.watch);
-        let request = watch
-            .paths
-            .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
-        let order = self.compute.order_of(neg);
+        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
+        let body = wire::endpoints_body(endpoints)?;
+        let request = watch.settings.change(attaches, neg, body, id)?;
+        let order = self.order_of(neg);
         let _turn = order.lock().await;
         let started_ms = SystemClock.now_ms();
         let answer = watch.requests.ask(&fence, &request).await?;
         let number = operation_of(&request.shown(), &answer)?.id;
         let started = Started {
-            instance: self.name.clone(),
+            instance: self.instance.clone(),
             number,
             zone: neg.zone.clone(),
             neg: neg.name.clone(),
@@ -99,7 +99,7 @@ impl Api for Instance {
             started_ms,
             end: None,
         };
-        let begun = watch.begin(started, &self.compute.tasks).await;
+        let begun = watch.begin(started, &self.tasks).await;
         // A number that the host may forget must not be returned: repeating the request yields the same operation.
         begun.map_err(|error| Error::Unavailable(format!("{}: operation {number}: {error}", request.shown())))?;
         Ok(number)
@@ -107,9 +107,9 @@ impl Api for Instance {
 }
 
 #[async_trait]
-impl Reads for Instance {
+impl Reads for Compute {
     async fn is_there(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        self.found(&self.fence(), neg, subnet).await
+        self.found(&self.fence.of_this_epoch(), neg, subnet).await
     }
 
     async fn endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
@@ -117,16 +117,19 @@ impl Reads for Instance {
     }
 }
 
-impl Instance {
-    /// Pinned to the epoch in which a call begins: later epochs send nothing more for it.
-    fn fence(&self) -> Fence {
-        self.compute.fence.of_this_epoch()
+impl Compute {
+    /// Keeps changes of one NEG in order: first come, first served.
+    fn order_of(&self, neg: &NegRef) -> Arc<tokio::sync::Mutex<()>> {
+        let mut in_order = self.watch.in_order.lock();
+        // Entries without a holder or a waiting task are useless.
+        in_order.retain(|_, order| Arc::strong_count(order) > 1);
+        Arc::clone(in_order.entry(neg.clone()).or_default())
     }
 
     /// Whether the NEG exists as requested. Returns false if there is none.
     async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        let watch = &self.compute.watch;
-        let get = watch.paths.get_neg(neg)?;
+        let watch = &self.watch;
+        let get = watch.settings.get_neg(neg)?;
         match watch.requests.ask(fence, &get).await {
             Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
             Err(Error::NotFound) => Ok(false),
@@ -136,18 +139,13 @@ impl Instance {
 
     /// Waits for an insertion as long as allowed. Returns how it failed, if it did.
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
-        let watch = &self.compute.watch;
+        let watch = &self.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
-        let too_long = || {
-            Error::Unavailable(format!(
-                "NEG {} in {} was not there within {limit_ms} ms",
-                neg.name, neg.zone
-            ))
-        };
+        let (name, zone) = (&neg.name, &neg.zone);
         let looking = async {
             let mut looks = 0;
             loop {
-                match watch.look(&neg.zone, number).await {
+                match watch.look(zone, number).await {
                     Ok(operation) if operation.is_done => return Ok(operation.failure),
                     Ok(_) | Err(Error::Unavailable(_) | Error::RateLimited(None)) => {}
                     Err(Error::RateLimited(Some(ms))) => sleep(Duration::from_millis(ms)).await,
@@ -158,28 +156,25 @@ impl Instance {
                 looks += 1;
             }
         };
-        tokio::time::timeout(Duration::from_millis(limit_ms), looking)
-            .await
-            .unwrap_or_else(|_| Err(too_long()))
+        let looked = tokio::time::timeout(Duration::from_millis(limit_ms), looking).await;
+        let too_long = format!("NEG {name} in {zone} was not there within {limit_ms} ms");
+        looked.unwrap_or(Err(Error::Unavailable(too_long)))
     }
 
     async fn list(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Unlisted> {
-        let (fence, watch) = (self.fence(), &self.compute.watch);
+        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
         let mut endpoints = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let request = watch.paths.list(neg, token.as_deref()).map_err(Unlisted::Failed)?;
+            let request = watch.settings.list(neg, token.as_deref()).map_err(Unlisted::Failed)?;
             let shown = request.shown();
-            let answer = watch
-                .requests
-                .ask(&fence, &request)
-                .await
-                .map_err(|error| match error {
-                    Error::Refused((status, text)) if token.is_some() => {
-                        Unlisted::TokenRefused(format!("{shown}: the next page was refused: HTTP {status}: {text}"))
-                    }
-                    error => Unlisted::Failed(error),
-                })?;
+            let answer = watch.requests.ask(&fence, &request).await;
+            let answer = answer.map_err(|error| match error {
+                Error::Refused((status, text)) if token.is_some() => {
+                    Unlisted::TokenRefused(format!("{shown}: the next page was refused: HTTP {status}: {text}"))
+                }
+                error => Unlisted::Failed(error),
+            })?;
             let unusable = |problem| Unlisted::Failed(Error::Unavailable(format!("{shown}: {problem}")));
             let (page, next) = wire::page(&answer).map_err(unusable)?;
             endpoints.extend(page);
@@ -191,19 +186,8 @@ impl Instance {
                 Some(next) => token = Some(next),
             }
         }
-        let text = format!(
-            "NEG {} in {} has more than {PAGES_MAX} pages of endpoints",
-            neg.name, neg.zone
-        );
+        let (name, zone) = (&neg.name, &neg.zone);
+        let text = format!("NEG {name} in {zone} has more than {PAGES_MAX} pages of endpoints");
         Err(Unlisted::Failed(Error::Unavailable(text)))
-    }
-}
-
-/// A failed insertion counts as a refused one.
-fn insertion_failed(failure: OperationFailure) -> Error {
-    match failure.http_status {
-        Some(404) => Error::NotFound,
-        Some(status) if (400..500).contains(&status) => Error::Refused((status, failure.text)),
-        _ => Error::Unavailable(failure.text),
     }
 }

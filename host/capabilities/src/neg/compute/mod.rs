@@ -15,10 +15,8 @@
 mod credentials;
 mod instance;
 mod operations;
-mod pace;
 mod path;
 mod request;
-mod service_account;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -32,14 +30,12 @@ use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 
 pub use self::credentials::{CREDENTIALS_ENV, Credentials};
-use self::instance::Instance;
 pub use self::operations::{End, Operations, Started, StoreError};
-use self::path::Paths;
 use self::request::Requests;
 pub use self::settings::{ENDPOINT_DEFAULT, Settings};
 pub use self::watch::Ended;
 use self::watch::{Tasks, Watch};
-use super::{Api, NegRef, Reads};
+use super::{Api, Reads};
 pub use crate::remote::SettingsError;
 
 /// The maximum number of unacknowledged ends; above it, further operations are polled until there is room.
@@ -52,6 +48,8 @@ pub struct Compute {
     watch: Arc<Watch>,
     tasks: Tasks,
     fence: Fence,
+    /// The owner of the operations that it starts; empty if it starts none.
+    instance: String,
 }
 
 impl Compute {
@@ -74,9 +72,6 @@ impl Compute {
         let (ends, ended) = mpsc::channel(ENDS_WAITING_MAX);
         let watch = Arc::new(Watch {
             requests,
-            paths: Paths {
-                project: settings.project.clone(),
-            },
             settings,
             store,
             ends,
@@ -85,23 +80,26 @@ impl Compute {
         });
         let tasks = Tasks::default();
         watch.resume(stored, &tasks);
-        Ok((Self { watch, tasks, fence }, ended))
+        let compute = Self {
+            watch,
+            tasks,
+            fence,
+            instance: String::new(),
+        };
+        Ok((compute, ended))
     }
 
     /// The NEGs for one instance: it owns the operations that it starts.
     pub fn of(&self, instance: &str) -> Arc<dyn Api> {
-        Arc::new(Instance {
-            compute: self.clone(),
-            name: instance.to_owned(),
+        Arc::new(Self {
+            instance: instance.to_owned(),
+            ..self.clone()
         })
     }
 
     /// The NEGs for a read-only caller.
     pub fn reads(&self) -> Arc<dyn Reads> {
-        Arc::new(Instance {
-            compute: self.clone(),
-            name: String::new(),
-        })
+        Arc::new(self.clone())
     }
 
     /// The same API, pinned to the current epoch, such as for one job: once others may have acted it sends nothing
@@ -124,13 +122,5 @@ impl Compute {
     /// The operations without an acknowledged end, by instance and number.
     pub fn under_way(&self) -> Vec<(String, u64)> {
         self.watch.watched.lock().iter().cloned().collect()
-    }
-
-    /// Keeps changes of one NEG in order: first come, first served.
-    fn order_of(&self, neg: &NegRef) -> Arc<tokio::sync::Mutex<()>> {
-        let mut in_order = self.watch.in_order.lock();
-        // Entries without a holder or a waiting task are useless.
-        in_order.retain(|_, order| Arc::strong_count(order) > 1);
-        Arc::clone(in_order.entry(neg.clone()).or_default())
     }
 }

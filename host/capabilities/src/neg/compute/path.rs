@@ -4,18 +4,15 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::request::Request;
+use super::settings::Settings;
 use crate::neg::{Error, NegRef, RequestId};
 use crate::remote::{encode, segment};
 
 /// Entries per page; the maximum.
 const PAGE_SIZE: u32 = 500;
 
-/// Builds the requests of one project.
-pub(super) struct Paths {
-    pub(super) project: String,
-}
-
-impl Paths {
+/// The requests of the settings' project.
+impl Settings {
     /// # Errors
     /// `not-found` if no path can hold a name.
     fn zone(&self, zone: &str) -> Result<String, Error> {
@@ -23,11 +20,8 @@ impl Paths {
     }
 
     fn neg(&self, neg: &NegRef) -> Result<String, Error> {
-        Ok(format!(
-            "{}/networkEndpointGroups/{}",
-            self.zone(&neg.zone)?,
-            name(&neg.name)?
-        ))
+        let (zone, name) = (self.zone(&neg.zone)?, name(&neg.name)?);
+        Ok(format!("{zone}/networkEndpointGroups/{name}"))
     }
 
     pub(super) fn get_neg(&self, neg: &NegRef) -> Result<Request, Error> {
@@ -41,17 +35,12 @@ impl Paths {
 
     pub(super) fn list(&self, neg: &NegRef, page: Option<&str>) -> Result<Request, Error> {
         let path = format!("{}/listNetworkEndpoints", self.neg(neg)?);
-        let mut query = format!("?maxResults={PAGE_SIZE}");
-        if let Some(page) = page {
-            query.push_str("&pageToken=");
-            query.push_str(&encode(page));
-        }
-        Ok(request(
-            Method::POST,
-            path,
-            query,
-            Some(json!({"healthStatus": "SKIP"})),
-        ))
+        let page = page
+            .map(|page| format!("&pageToken={}", encode(page)))
+            .unwrap_or_default();
+        let query = format!("?maxResults={PAGE_SIZE}{page}");
+        let body = json!({"healthStatus": "SKIP"});
+        Ok(request(Method::POST, path, query, Some(body)))
     }
 
     /// Attaches endpoints, or else detaches them.
@@ -88,9 +77,7 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_place() {
-        let paths = Paths {
-            project: "p".to_owned(),
-        };
+        let paths = Settings::new("p");
         let neg = |name: &str| neg(name, "z/../y");
         let path = paths.get_neg(&neg("a?b")).unwrap().path;
         assert_eq!(path, "projects/p/zones/z%2F..%2Fy/networkEndpointGroups/a%3Fb");

@@ -9,15 +9,16 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread};
 use trueup_base::http::secret::Secret;
+use trueup_base::window::Window;
 
 use super::credentials::Credentials;
-use super::pace::Pace;
 use super::settings::Settings;
-use super::wire::Said;
+use super::wire;
 use crate::neg::Error;
 use crate::remote::{ERROR_BODY_MAX_BYTES, SettingsError, client};
 
@@ -34,7 +35,7 @@ pub(super) struct Requests {
     /// Base URL without a trailing slash.
     base: String,
     credentials: Credentials,
-    pub(super) pace: Pace,
+    pace: Pace,
     retry_pause: Duration,
 }
 
@@ -56,11 +57,13 @@ struct Failure {
 }
 
 impl Failure {
-    fn lasting(error: Error) -> Self {
-        Self {
-            error,
-            is_passing: false,
-        }
+    fn new(error: Error, is_passing: bool) -> Self {
+        Self { error, is_passing }
+    }
+
+    /// The host itself withheld the request.
+    fn withheld(request: &Request, why: &str) -> Self {
+        Self::new(Error::Unavailable(format!("{}: {why}", request.shown())), false)
     }
 }
 
@@ -112,10 +115,8 @@ impl Requests {
     async fn with_token(&self, client: &Client, fence: &Fence, request: &Request) -> Result<Value, Failure> {
         let mut is_first = true;
         loop {
-            let token =
-                self.credentials.token().await.map_err(|problem| {
-                    Failure::lasting(Error::Unavailable(format!("{}: {problem}", request.shown())))
-                })?;
+            let token = self.credentials.token().await;
+            let token = token.map_err(|problem| Failure::withheld(request, &problem))?;
             match self.once(client, fence, request, &token).await {
                 Err(failure) if failure.error == Error::Unauthorized && is_first => {
                     self.credentials.refused(&token).await;
@@ -129,12 +130,11 @@ impl Requests {
     async fn once(&self, client: &Client, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
-            return Err(Failure::lasting(Error::Unavailable(text)));
+            return Err(Failure::new(Error::Unavailable(text), false));
         };
         // During this wait a lease may have ended and another may have begun.
         if !fence.may_act() {
-            let text = format!("{}: {NOT_SENT}", request.shown());
-            return Err(Failure::lasting(Error::Unavailable(text)));
+            return Err(Failure::withheld(request, NOT_SENT));
         }
         let url = format!("{}/{}{}", self.base, request.path, request.query);
         let json = HeaderValue::from_static("application/json");
@@ -146,10 +146,10 @@ impl Requests {
             return Err(refusal(request, token, answer).await);
         }
         answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
-            Unread::Unusable(problem) => Failure {
-                error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
-                is_passing: true,
-            },
+            Unread::Unusable(problem) => {
+                let text = token.scrub(format!("{}: {problem}", request.shown()));
+                Failure::new(Error::Unavailable(text), true)
+            }
             Unread::Broken(trouble) => unanswered(request, token, trouble, self.times),
         })
     }
@@ -167,11 +167,10 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
     let status = answer.status;
     // An unreadable body counts as empty.
     let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
-    let said = Said::read(&body);
+    let (message, says_rate_limit) = wire::said(&body);
     let usual = || status.canonical_reason().unwrap_or("no reason given").to_owned();
-    let is_rate_limit =
-        status == StatusCode::TOO_MANY_REQUESTS || (status == StatusCode::FORBIDDEN && said.is_rate_limit());
-    let text = token.scrub(said.message.unwrap_or_else(usual));
+    let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS || (status == StatusCode::FORBIDDEN && says_rate_limit);
+    let text = token.scrub(message.unwrap_or_else(usual));
     let error = match status {
         StatusCode::NOT_FOUND => Error::NotFound,
         StatusCode::UNAUTHORIZED => Error::Unauthorized,
@@ -179,10 +178,7 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
         _ if status.is_client_error() => Error::Refused((status.as_u16(), text)),
         _ => Error::Unavailable(format!("{}: HTTP {}: {text}", request.shown(), status.as_u16())),
     };
-    Failure {
-        is_passing: status.is_server_error(),
-        error,
-    }
+    Failure::new(error, status.is_server_error())
 }
 
 /// Interprets a request without a (whole) answer.
@@ -193,8 +189,71 @@ fn unanswered(request: &Request, token: &Secret, trouble: Trouble, times: Times)
         Trouble::NotConnectedInTime | Trouble::NotConnected(_) | Trouble::Broken(_) => true,
     };
     let text = format!("{}: {}", request.shown(), trouble.text(times));
-    Failure {
-        error: Error::Unavailable(token.scrub(text)),
-        is_passing,
+    Failure::new(Error::Unavailable(token.scrub(text)), is_passing)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Limits the API's load: requests in any second, and concurrent requests. First come, first served. One for the whole
+/// host.
+struct Pace {
+    at_a_time: Semaphore,
+    per_second: usize,
+    /// In nanoseconds since `since`.
+    latest: Mutex<Window>,
+    since: Instant,
+}
+
+impl Pace {
+    fn new(per_second: u32, at_a_time: u16) -> Self {
+        Self {
+            at_a_time: Semaphore::new(usize::from(at_a_time)),
+            per_second: usize::try_from(per_second).unwrap_or(usize::MAX),
+            latest: Mutex::default(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Waits for a slot, and for the time to use it. `None` only if the semaphore is closed, which never happens.
+    async fn slot(&self) -> Option<SemaphorePermit<'_>> {
+        let permit = self.at_a_time.acquire().await.ok()?;
+        // Held while it waits: first come, first served.
+        let mut latest = self.latest.lock().await;
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        while let Err(left) = latest.admit(self.per_second, nanoseconds(SECOND), nanoseconds(self.since.elapsed())) {
+            sleep(Duration::from_nanos(left)).await;
+        }
+        Some(permit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_second_has_more_requests_than_it_may() {
+        let pace = Pace::new(3, 100);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for _ in 0..7 {
+            before.push(Instant::now());
+            drop(pace.slot().await);
+            after.push(Instant::now());
+        }
+        for (first, fourth) in before.iter().zip(&after[3..]) {
+            assert!(*fourth - *first >= SECOND, "{before:?} {after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_waits_until_a_slot_is_free() {
+        let pace = Pace::new(100, 2);
+        let (first, _second) = (pace.slot().await, pace.slot().await);
+        let third = pace.slot();
+        tokio::pin!(third);
+        let soon = Duration::from_millis(20);
+        assert!(tokio::time::timeout(soon, third.as_mut()).await.is_err());
+        drop(first);
+        assert!(third.await.is_some());
     }
 }

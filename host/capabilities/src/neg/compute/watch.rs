@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep};
 use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::operations::{End, Operations, Started, StoreError};
-use super::path::Paths;
 use super::request::Requests;
 use super::settings::Settings;
 use super::wire::{self, Operation};
@@ -44,7 +43,6 @@ pub struct Ended {
 /// The shared state of all polling tasks.
 pub(super) struct Watch {
     pub(super) requests: Requests,
-    pub(super) paths: Paths,
     pub(super) settings: Settings,
     pub(super) store: Arc<Operations>,
     pub(super) ends: mpsc::Sender<Ended>,
@@ -104,9 +102,11 @@ impl Watch {
             // It ended before the host did.
             Some(end) => end,
             None => {
-                let end = End {
-                    failure: self.failure(&started, until).await,
+                let failure = match self.end(&started.zone, started.number, until).await {
+                    Ok(operation) => operation.failure.map(|failure| failure.text),
+                    Err(unknown) => Some(unknown.to_owned()),
                 };
+                let end = End { failure };
                 started.end = Some(end.clone());
                 if let Err(error) = self.keep(&started).await {
                     // After a crash the operation is polled again.
@@ -127,14 +127,6 @@ impl Watch {
     async fn keep(&self, started: &Started) -> Result<(), StoreError> {
         let (store, started) = (Arc::clone(&self.store), started.clone());
         blocking(move || store.put(&started)).await
-    }
-
-    /// Waits for an operation's end and returns why it failed; `None` on success.
-    async fn failure(&self, started: &Started, until: Instant) -> Option<String> {
-        match self.end(&started.zone, started.number, until).await {
-            Ok(operation) => operation.failure.map(|failure| failure.text),
-            Err(unknown) => Some(unknown.to_owned()),
-        }
     }
 
     /// Polls an operation until it ends, at least once. An error says why its end is not known.
@@ -163,7 +155,7 @@ impl Watch {
     }
 
     pub(super) async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
-        let request = self.paths.get_operation(zone, number)?;
+        let request = self.settings.get_operation(zone, number)?;
         let answer = self.requests.look(&request).await?;
         operation_of(&request.shown(), &answer)
     }
@@ -184,10 +176,8 @@ pub(super) fn operation_of(shown: &str, answer: &Value) -> Result<Operation, Err
 
 /// Runs blocking work on another thread. A panic of the work goes on here.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work)
-        .await
-        .map_err(JoinError::try_into_panic)
-    {
+    let done = tokio::task::spawn_blocking(work).await;
+    match done.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(panic)) => resume_unwind(panic),
         // The runtime ends, and this task with it.

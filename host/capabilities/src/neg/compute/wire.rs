@@ -202,32 +202,21 @@ fn operation_failure(answer: &Value) -> Option<OperationFailure> {
     })
 }
 
-/// The content of an error's body.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) message: Option<String>,
-    reasons: Vec<String>,
-}
-
-impl Said {
-    /// Reads an object with `error`, an array of one such object, or text that is not JSON.
-    pub(super) fn read(body: &[u8]) -> Self {
-        let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
-        let error = parsed.get("error").or_else(|| parsed.pointer("/0/error"));
-        let message = error.and_then(|error| error.get("message")).and_then(Value::as_str);
-        let errors = error.and_then(|error| error.get("errors")).and_then(Value::as_array);
-        let reason = |error: &Value| Some(error.get("reason")?.as_str()?.to_owned());
-        Self {
-            message: message.filter(|message| !message.is_empty()).map(cut),
-            reasons: errors.into_iter().flatten().filter_map(reason).collect(),
-        }
-    }
-
-    /// Whether the error is a rate limit.
-    pub(super) fn is_rate_limit(&self) -> bool {
-        let is = |reason: &String| matches!(reason.as_str(), "rateLimitExceeded" | "userRateLimitExceeded");
-        self.reasons.iter().any(is)
-    }
+/// The message in an error's body, and whether the error is a rate limit. The body is an object with `error`, an array
+/// of one such object, or text that is not JSON.
+pub(super) fn said(body: &[u8]) -> (Option<String>, bool) {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = parsed.get("error").or_else(|| parsed.pointer("/0/error"));
+    let message = error.and_then(|error| error.get("message")?.as_str());
+    let errors = error.and_then(|error| error.get("errors")?.as_array());
+    let mut reasons = errors
+        .into_iter()
+        .flatten()
+        .filter_map(|error| error.get("reason")?.as_str());
+    (
+        message.filter(|message| !message.is_empty()).map(cut),
+        reasons.any(|reason| matches!(reason, "rateLimitExceeded" | "userRateLimitExceeded")),
+    )
 }
 
 fn cut(text: &str) -> String {
@@ -344,12 +333,10 @@ mod tests {
     fn an_error_is_an_object_an_array_of_one_or_no_json() {
         let one = json!({"error": {"code": 403, "message": "m", "errors": [{"reason": "rateLimitExceeded"}]}});
         for body in [one.clone(), json!([one])] {
-            let said = Said::read(body.to_string().as_bytes());
-            assert_eq!(said.message.as_deref(), Some("m"));
-            assert!(said.is_rate_limit());
+            assert_eq!(said(body.to_string().as_bytes()), (Some("m".to_owned()), true));
         }
         let quota = json!({"error": {"message": "m", "errors": [{"reason": "quotaExceeded"}]}});
-        assert!(!Said::read(quota.to_string().as_bytes()).is_rate_limit());
-        assert_eq!(Said::read(b"<html>").message, None);
+        assert!(!said(quota.to_string().as_bytes()).1);
+        assert_eq!(said(b"<html>").0, None);
     }
 }
