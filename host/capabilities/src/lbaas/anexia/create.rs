@@ -12,17 +12,16 @@
 //! The objects of open intents are searched before the next list by their tag (`leftovers`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::time::sleep;
 
-use super::created::Unaccounted;
-use super::http::{Call, Failure, Fate, if_there};
+use super::http::{Call, Engine, Failure, Fate, if_there};
 use super::intents::Intent;
+use super::leftovers::is_foreign;
 use super::list::Children;
-use super::owned::is_foreign;
 use super::path::Family;
 use super::wire;
 use crate::lbaas::{Error, Kind, Object, Spec};
@@ -35,35 +34,28 @@ struct Batch<'a> {
     taken: Mutex<BTreeSet<String>>,
 }
 
-impl Batch<'_> {
-    /// Whether the object was still free.
-    fn take(&self, identifier: &str) -> bool {
-        self.taken.lock().insert(identifier.to_owned())
-    }
-}
-
 impl Call {
     /// Creates and tags each, in the order of `specs`.
     pub(super) async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
+        let nothing = |problem: String| {
+            let error = Error::Unavailable(format!("nothing created: {problem}"));
+            vec![Err(error); specs.len()]
+        };
         if let Some(tag) = tags.iter().find(|tag| segment(tag).is_none()) {
-            let problem = format!("nothing created: a path can't hold the tag `{tag}`");
-            return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
+            return nothing(format!("a path can't hold the tag `{tag}`"));
         }
         let siblings = self.siblings(specs).await;
         let intents = match self.engine.intents.begin(specs, tags).await {
             Ok(intents) => intents,
-            Err(error) => {
-                let problem = format!("nothing created: what is about to be created can't be written down: {error}");
-                return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
-            }
+            Err(error) => return nothing(format!("what is about to be created can't be written down: {error}")),
         };
         let taken = Mutex::default();
         let batch = Batch { tags, taken };
         let entries = specs.iter().zip(intents).map(|(spec, intent)| {
             let candidates = match siblings.get(&Family::of(spec)) {
-                Some(Ok(children)) => Ok(children.get(spec.name()).cloned().unwrap_or_default()),
+                Some(Ok(children)) => Ok(children.get(spec.name())),
                 Some(Err(error)) => Err(error.clone()),
-                None => Ok(BTreeSet::new()),
+                None => Ok(None),
             };
             self.create_one(spec, &batch, candidates, intent)
         });
@@ -91,12 +83,12 @@ impl Call {
         &self,
         spec: &Spec,
         batch: &Batch<'_>,
-        candidates: Result<BTreeSet<String>, Error>,
+        candidates: Result<Option<&BTreeSet<String>>, Error>,
         intent: Intent,
     ) -> Result<Object, Error> {
         let unaccounted = Unaccounted::new(&self.engine, &Family::of(spec).parent, Some(intent));
         let orphan = match candidates {
-            Ok(candidates) => self.orphan_of(spec, batch, &candidates).await,
+            Ok(candidates) => self.orphan_of(spec, batch, candidates).await,
             Err(error) => Err(error),
         };
         match orphan {
@@ -108,15 +100,18 @@ impl Call {
             }
         }
         match self.post_spec(spec, batch).await {
-            Ok(Posted::Whole(object)) => {
+            Ok((_, Ok(object))) => {
                 let object = self.tag_or_destroy(object, batch.tags, unaccounted).await?;
-                self.note_parent(&object);
+                if spec.kind().child().is_some() {
+                    // All its children are this process's own, until others may act.
+                    let epoch = self.fence.epoch();
+                    self.engine.created_parents.insert(epoch, &object.identifier);
+                }
                 Ok(object)
             }
-            Ok(Posted::Unreadable { identifier, error }) => {
-                self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
-                    .await;
-                Err(error)
+            Ok((identifier, Err(error))) => {
+                let kind = spec.kind();
+                Err(self.destroy_untagged(kind, &identifier, error, unaccounted).await)
             }
             Err(lost) if lost.is_lost() => self.recover(spec, batch, unaccounted, lost.error).await,
             Err(failure) => {
@@ -142,9 +137,8 @@ impl Call {
         }
         for pause in self.engine.pauses.tries {
             sleep(pause).await;
-            let mut children = self.children_by_name(&family).await?;
-            let candidates = children.remove(spec.name()).unwrap_or_default();
-            if let Some(found) = self.orphan_of(spec, batch, &candidates).await? {
+            let children = self.children_by_name(&family).await?;
+            if let Some(found) = self.orphan_of(spec, batch, children.get(spec.name())).await? {
                 return self.tag_or_destroy(found, batch.tags, unaccounted).await;
             }
         }
@@ -152,35 +146,30 @@ impl Call {
         tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
         // `unaccounted` is never settled from here on: the object of the first POST may still appear.
         match self.post_spec(spec, batch).await? {
-            Posted::Whole(object) => {
+            (_, Ok(object)) => {
                 let second = Unaccounted::new(&self.engine, &family.parent, None);
                 self.tag_or_destroy(object, batch.tags, second).await
             }
-            Posted::Unreadable { identifier, error } => {
-                self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
-                    .await;
-                Err(error)
+            (identifier, Err(error)) => {
+                let kind = spec.kind();
+                Err(self.destroy_untagged(kind, &identifier, error, unaccounted).await)
             }
         }
     }
 
-    async fn post_spec(&self, spec: &Spec, batch: &Batch<'_>) -> Result<Posted, Failure> {
-        let answer: Value = self.post(spec.kind().names().path, wire::creation(spec)).await?;
+    /// The identifier of the object that the Engine created, and the object. It exists even if the contract can't express
+    /// it.
+    async fn post_spec(&self, spec: &Spec, batch: &Batch<'_>) -> Result<(String, Result<Object, Error>), Failure> {
+        let path = spec.kind().names().path;
+        let answer = self.post(path, wire::creation(spec)).await?;
         let Some(identifier) = wire::identifier(&answer) else {
-            let problem = format!("POST {}: the answer holds no `identifier`", spec.kind().names().path);
-            return Err(Failure {
-                error: self.unusable(problem),
-                fate: Fate::Lost,
-            });
+            let error = self.unusable(format!("POST {path}: the answer holds no `identifier`"));
+            let fate = Fate::Lost;
+            return Err(Failure { error, fate });
         };
-        batch.take(identifier);
-        Ok(match wire::object(spec.kind(), &answer) {
-            Ok(object) => Posted::Whole(object),
-            Err(problem) => Posted::Unreadable {
-                identifier: identifier.to_owned(),
-                error: self.unusable(problem),
-            },
-        })
+        batch.taken.lock().insert(identifier.to_owned());
+        let object = wire::object(spec.kind(), &answer).map_err(|problem| self.unusable(problem));
+        Ok((identifier.to_owned(), object))
     }
 
     /// The first candidate that equals the spec and belongs to no other Service.
@@ -188,9 +177,9 @@ impl Call {
         &self,
         spec: &Spec,
         batch: &Batch<'_>,
-        candidates: &BTreeSet<String>,
+        candidates: Option<&BTreeSet<String>>,
     ) -> Result<Option<Object>, Error> {
-        for identifier in candidates {
+        for identifier in candidates.into_iter().flatten() {
             if batch.taken.lock().contains(identifier) {
                 continue;
             }
@@ -207,7 +196,7 @@ impl Call {
             let Some(tags) = self.tags(identifier).await? else {
                 continue;
             };
-            if !is_foreign(&tags, batch.tags) && batch.take(identifier) {
+            if !is_foreign(&tags, batch.tags) && batch.taken.lock().insert(identifier.clone()) {
                 let (kind, name) = (spec.kind().name(), spec.name());
                 tracing::info!(
                     kind,
@@ -230,16 +219,18 @@ impl Call {
     ) -> Result<Object, Error> {
         for tag in tags {
             if let Err(failure) = self.tag(&object.identifier, tag).await {
-                self.destroy_untagged(object.spec.kind(), &object.identifier, &failure.error, unaccounted)
-                    .await;
-                return Err(failure.error);
+                let (kind, identifier) = (object.spec.kind(), &object.identifier);
+                return Err(self
+                    .destroy_untagged(kind, identifier, failure.error, unaccounted)
+                    .await);
             }
         }
         unaccounted.settle();
         Ok(object)
     }
 
-    async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: &Error, unaccounted: Unaccounted) {
+    /// Destroys an object that lacks its tags, and returns the reason.
+    async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: Error, unaccounted: Unaccounted) -> Error {
         match if_there(self.delete(kind.names().path, identifier).await) {
             Ok(_) => unaccounted.settle(),
             Err(error) => tracing::error!(
@@ -250,24 +241,84 @@ impl Call {
                 "left an object without its tags: it could not be destroyed; it is looked for before the next list by its tag",
             ),
         }
+        reason
+    }
+}
+
+/// Identifiers have 32 characters, so this is a few MiB. Above it, the smallest are forgotten.
+const PARENTS_MAX: usize = 50_000;
+
+/// The parents that this process created itself, so that they can't hold orphans of an earlier run: an epoch, and those
+/// of that epoch.
+///
+/// The process forgets a parent as soon as one of its children is unaccounted for; this costs one list, never an
+/// orphan. It forgets all parents when another epoch begins: another host may have acted, and have been killed before
+/// it tagged a child.
+#[derive(Debug, Default)]
+pub(super) struct CreatedParents(Mutex<(u64, BTreeSet<String>)>);
+
+impl CreatedParents {
+    /// Records a parent that this process has just created in this epoch.
+    pub(super) fn insert(&self, epoch: u64, identifier: &str) {
+        let mut known = self.0.lock();
+        if known.0 < epoch {
+            *known = (epoch, BTreeSet::new());
+        }
+        if known.0 == epoch {
+            known.1.insert(identifier.to_owned());
+            if known.1.len() > PARENTS_MAX {
+                known.1.pop_first();
+            }
+        }
     }
 
-    /// All children of a parent that this process has just created are its own, until others may act.
-    fn note_parent(&self, object: &Object) {
-        if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
-            self.engine
-                .created_parents
-                .insert(self.fence.epoch(), &object.identifier);
+    pub(super) fn remove(&self, identifier: &str) {
+        self.0.lock().1.remove(identifier);
+    }
+
+    /// Whether this process created it in this epoch.
+    pub(super) fn contains(&self, epoch: u64, identifier: &str) -> bool {
+        let known = self.0.lock();
+        known.0 == epoch && known.1.contains(identifier)
+    }
+}
+
+/// A child's pending creation. If it is dropped unsettled (also when its call is dropped), its parent is forgotten and
+/// its intent stays open.
+pub(super) struct Unaccounted {
+    engine: Arc<Engine>,
+    parent: String,
+    intent: Option<Intent>,
+    is_accounted: bool,
+}
+
+impl Unaccounted {
+    /// `intent` is `None` if that of an earlier request for the same child stays open in any case.
+    pub(super) fn new(engine: &Arc<Engine>, parent: &str, intent: Option<Intent>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            parent: parent.to_owned(),
+            intent,
+            is_accounted: false,
+        }
+    }
+
+    /// The child carries its tags, or certainly does not exist.
+    pub(super) fn settle(mut self) {
+        self.is_accounted = true;
+        if let Some(intent) = self.intent.take() {
+            intent.settle();
         }
     }
 }
 
-/// A POST that the Engine answered with success.
-enum Posted {
-    Whole(Object),
-    /// The object exists, but the contract can't express it.
-    Unreadable {
-        identifier: String,
-        error: Error,
-    },
+impl Drop for Unaccounted {
+    fn drop(&mut self) {
+        if !self.is_accounted {
+            self.engine.created_parents.remove(&self.parent);
+            if let Some(intent) = &self.intent {
+                intent.leave_open();
+            }
+        }
+    }
 }

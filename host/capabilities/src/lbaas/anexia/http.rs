@@ -15,7 +15,7 @@ use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread
 use trueup_base::http::limit::{self, RateLimit};
 use trueup_base::http::secret::Secret;
 
-use super::created::CreatedParents;
+use super::create::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
 use super::path;
@@ -112,10 +112,8 @@ pub(super) enum Fate {
 
 impl Failure {
     fn withheld(error: Error) -> Self {
-        Self {
-            error,
-            fate: Fate::Withheld,
-        }
+        let fate = Fate::Withheld;
+        Self { error, fate }
     }
 
     /// Whether an idempotent request is worth another try.
@@ -153,32 +151,19 @@ struct Request {
     /// The path without identifiers, for metrics.
     label: &'static str,
     body: Option<Value>,
-    answer: Wanted,
-}
-
-/// The part of a successful body that matters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Json,
-    /// The host ignores the body.
-    Nothing,
+    /// Otherwise the host ignores the body of a successful answer.
+    wants_json: bool,
 }
 
 impl Request {
-    fn new(method: Method, target: String, label: &'static str, answer: Wanted) -> Self {
+    fn new(method: Method, target: String, label: &'static str, body: Option<Value>) -> Self {
         Self {
+            // Objects are read and created; all else is only changed.
+            wants_json: method == Method::GET || (method == Method::POST && label != path::TAGS_LABEL),
             method,
             target,
             label,
-            body: None,
-            answer,
-        }
-    }
-
-    fn with_body(self, body: Value) -> Self {
-        Self {
-            body: Some(body),
-            ..self
+            body,
         }
     }
 
@@ -202,113 +187,98 @@ impl Call {
     /// Reads one resource.
     pub(super) async fn get(&self, collection: &'static str, identifier: &str) -> Result<Value, Failure> {
         let target = item(collection, identifier)?;
-        self.repeated(&Request::new(Method::GET, target, collection, Wanted::Json))
+        self.repeated(&Request::new(Method::GET, target, collection, None))
             .await
     }
 
     /// Reads one page of a list.
     pub(super) async fn get_page(&self, collection: &'static str, query: &str, page: u64) -> Result<Value, Failure> {
         let limit = self.engine.page_size;
-        let target = format!("{}?{query}&page={page}&limit={limit}", collection);
-        self.repeated(&Request::new(Method::GET, target, collection, Wanted::Json))
+        let target = format!("{collection}?{query}&page={page}&limit={limit}");
+        self.repeated(&Request::new(Method::GET, target, collection, None))
             .await
     }
 
     /// Creates a resource with one request, which is never simply repeated.
     pub(super) async fn post(&self, collection: &'static str, body: Value) -> Result<Value, Failure> {
-        let request = Request::new(Method::POST, collection.to_owned(), collection, Wanted::Json);
-        self.send(&request.with_body(body)).await
+        let target = collection.to_owned();
+        self.send(&Request::new(Method::POST, target, collection, Some(body)))
+            .await
     }
 
     /// Updates a resource.
     pub(super) async fn put(&self, collection: &'static str, identifier: &str, body: Value) -> Result<(), Failure> {
         let target = item(collection, identifier)?;
-        let request = Request::new(Method::PUT, target, collection, Wanted::Nothing).with_body(body);
+        let request = Request::new(Method::PUT, target, collection, Some(body));
         self.repeated(&request).await.map(drop)
     }
 
     /// Destroys a resource.
     pub(super) async fn delete(&self, collection: &'static str, identifier: &str) -> Result<(), Failure> {
         let target = item(collection, identifier)?;
-        self.repeated(&Request::new(Method::DELETE, target, collection, Wanted::Nothing))
-            .await
-            .map(drop)
+        let request = Request::new(Method::DELETE, target, collection, None);
+        self.repeated(&request).await.map(drop)
     }
 
     /// Tags a resource, which may carry the tag already.
     pub(super) async fn tag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
-        let target = tag_target(identifier, tag)?;
-        let request = Request::new(Method::POST, target, path::TAGS_LABEL, Wanted::Nothing).with_body(Value::from(""));
+        let body = Value::from("");
+        let request = Request::new(Method::POST, tag_target(identifier, tag)?, path::TAGS_LABEL, Some(body));
         let _alone = self.engine.tagging.lock().await;
         let mut tries = 1;
         loop {
-            match self.send(&request).await.map(drop) {
-                Err(Failure {
-                    error: Error::Refused((409, _)),
-                    ..
-                }) if tries < TAGGING_TRIES => {
+            let Err(failure) = self.send(&request).await else {
+                return Ok(());
+            };
+            match failure.error {
+                Error::Refused((409, _)) if tries < TAGGING_TRIES => {
                     tries += 1;
                     sleep(self.engine.pauses.tagging).await;
                 }
                 // The tag already exists, or is not valid.
-                Err(
-                    refused @ Failure {
-                        error: Error::Refused((422, _)),
-                        ..
-                    },
-                ) => return self.check_tag(identifier, tag, refused).await,
-                other => return other,
+                Error::Refused((422, _)) => {
+                    let answer = self.get(path::RESOURCES, identifier).await?;
+                    let has_it = wire::tags(&answer).is_ok_and(|tags| tags.iter().any(|it| it == tag));
+                    return if has_it { Ok(()) } else { Err(failure) };
+                }
+                _ => return Err(failure),
             }
-        }
-    }
-
-    /// Fails with `refused` if the resource does not carry the tag.
-    async fn check_tag(&self, identifier: &str, tag: &str, refused: Failure) -> Result<(), Failure> {
-        let answer = self.get(path::RESOURCES, identifier).await?;
-        match wire::tags(&answer) {
-            Ok(tags) if tags.iter().any(|it| it == tag) => Ok(()),
-            _ => Err(refused),
         }
     }
 
     /// Removes a tag from a resource, which need not carry it.
     pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
-        let target = tag_target(identifier, tag)?;
-        let request = Request::new(Method::DELETE, target, path::TAGS_LABEL, Wanted::Nothing);
+        let request = Request::new(Method::DELETE, tag_target(identifier, tag)?, path::TAGS_LABEL, None);
         let _alone = self.engine.tagging.lock().await;
         if_there(self.repeated(&request).await).map(drop)
     }
 
     /// Sends an idempotent request, and repeats it while that is useful.
     async fn repeated(&self, request: &Request) -> Result<Value, Failure> {
+        let mut pauses = self.engine.pauses.tries.into_iter();
         let mut tried_before = false;
-        for pause in self.engine.pauses.tries.map(Some).into_iter().chain([None]) {
-            match (self.send(request).await, pause) {
-                (Err(failure), Some(pause)) if failure.is_passing() => {
-                    tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
-                    sleep(pause).await;
-                    tried_before = true;
-                }
+        loop {
+            let failure = match self.send(request).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            match pauses.next() {
+                Some(pause) if failure.is_passing() => sleep(pause).await,
                 // An earlier try that seemed lost did destroy it.
-                (
-                    Err(Failure {
-                        error: Error::NotFound, ..
-                    }),
-                    _,
-                ) if tried_before && request.method == Method::DELETE => break,
-                (result, _) => return result,
+                _ if failure.error == Error::NotFound && tried_before && request.method == Method::DELETE => {
+                    return Ok(Value::Null);
+                }
+                _ => return Err(failure),
             }
+            tried_before = true;
         }
-        Ok(Value::Null)
     }
 
     /// Sends a request once; once more if the Engine refuses the token and there is a new one.
     async fn send(&self, request: &Request) -> Result<Value, Failure> {
         let token = self.engine.token.now();
         let answer = self.send_with(request, &token).await;
-        let is_refused = answer
-            .as_ref()
-            .is_err_and(|failure| failure.error == Error::Unauthorized);
+        let is_refused = matches!(&answer, Err(failure) if failure.error == Error::Unauthorized);
         match is_refused.then(|| self.engine.token.instead_of(&token)).flatten() {
             Some(new) => self.send_with(request, &new).await,
             None => answer,
@@ -318,9 +288,8 @@ impl Call {
     /// Sends a request as soon as one of the host's request slots is free.
     async fn send_with(&self, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Ok(_permit) = self.engine.permits.acquire().await else {
-            return Err(Failure::withheld(Error::Unavailable(
-                "the host does not send requests any more".to_owned(),
-            )));
+            let text = "the host does not send requests any more".to_owned();
+            return Err(Failure::withheld(Error::Unavailable(text)));
         };
         // During this wait a lease may have ended and another may have begun.
         if !self.fence.may_act() {
@@ -331,29 +300,18 @@ impl Call {
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
         let url = format!("{}{}", self.engine.base, request.target);
         let json = HeaderValue::from_static("application/json");
-        let media_type = if request.method == Method::GET {
-            ACCEPT
-        } else {
-            CONTENT_TYPE
-        };
+        let is_read = request.method == Method::GET;
+        let media_type = if is_read { ACCEPT } else { CONTENT_TYPE };
         let headers = [(AUTHORIZATION, token.header()), (media_type, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let sent = self
-            .engine
-            .client
-            .send(&self.fence, request.method.clone(), &url, headers, body)
-            .await;
-        let answer = match sent {
-            Ok(answer) => answer,
-            Err(trouble) => {
-                let failure = self.unanswered(request, trouble);
-                meter.status = match failure.fate {
-                    Fate::TimedOut => "timeout".to_owned(),
-                    _ => "connection".to_owned(),
-                };
-                return Err(failure);
-            }
-        };
+        let (client, method) = (&self.engine.client, request.method.clone());
+        let sent = client.send(&self.fence, method, &url, headers, body).await;
+        let answer = sent.map_err(|trouble| {
+            let failure = self.unanswered(request, trouble);
+            let is_timeout = failure.fate == Fate::TimedOut;
+            meter.status = if is_timeout { "timeout" } else { "connection" }.to_owned();
+            failure
+        })?;
         meter.status = answer.status.as_str().to_owned();
         if answer.status.is_success() {
             self.success(request, answer).await
@@ -378,7 +336,7 @@ impl Call {
 
     /// Reads the body of a successful answer.
     async fn success(&self, request: &Request, mut answer: Answer) -> Result<Value, Failure> {
-        if request.answer == Wanted::Nothing {
+        if !request.wants_json {
             // Only so that the connection can serve the next request.
             drop(answer.read(ANSWER_MAX_BYTES).await);
             return Ok(Value::Null);
@@ -386,15 +344,10 @@ impl Call {
         let unusable = |problem: String| {
             let text = self.engine.token.scrub(format!("{}: {problem}", request.shown()));
             // A creation with an unreadable answer counts as lost: it made an unknown object.
-            let fate = if request.method == Method::POST {
-                Fate::Lost
-            } else {
-                Fate::Answered
-            };
-            Failure {
-                error: Error::Unavailable(text),
-                fate,
-            }
+            let is_creation = request.method == Method::POST;
+            let fate = if is_creation { Fate::Lost } else { Fate::Answered };
+            let error = Error::Unavailable(text);
+            Failure { error, fate }
         };
         answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
             Unread::Unusable(problem) => unusable(problem),
@@ -450,13 +403,11 @@ impl Call {
             Trouble::Broken(_) => Fate::Lost,
         };
         let text = format!("{}: {}", request.shown(), trouble.text(self.engine.times));
-        Failure {
-            error: Error::Unavailable(self.engine.token.scrub(text)),
-            fate,
-        }
+        let error = self.unusable(text);
+        Failure { error, fate }
     }
 
-    /// An answer that is valid JSON but has the wrong content.
+    /// Such as an answer that is valid JSON but has the wrong content.
     pub(super) fn unusable(&self, problem: String) -> Error {
         Error::Unavailable(self.engine.token.scrub(problem))
     }

@@ -56,17 +56,13 @@ pub(super) struct Intents {
 #[derive(Default)]
 struct Batches {
     next: u64,
-    open: BTreeMap<u64, Batch>,
-}
-
-/// The unsettled entries of one `create`.
-struct Batch {
-    tags: Vec<String>,
-    entries: BTreeMap<usize, Entry>,
+    /// Unsettled entries, by the number of their `create` and their place in it.
+    open: BTreeMap<(u64, usize), Entry>,
 }
 
 struct Entry {
     spec: Spec,
+    tags: Vec<String>,
     /// An object that does not exist at this time will not appear later. `None` while its creation is running.
     late_from: Option<Instant>,
 }
@@ -83,22 +79,29 @@ pub(super) struct Sought {
 /// The intent to create one object. It stays open if it is dropped unsettled.
 pub(super) struct Intent {
     intents: Arc<Intents>,
-    batch: u64,
-    entry: usize,
+    key: (u64, usize),
 }
 
 impl Intent {
     /// The object carries its tags, or certainly does not exist.
     pub(super) fn settle(self) {
-        self.intents.settle(self.batch, self.entry);
+        let (number, _) = self.key;
+        {
+            let open = &mut self.intents.batches.lock().open;
+            let was_open = open.remove(&self.key).is_some();
+            if !was_open || open.range((number, 0)..=(number, usize::MAX)).next().is_some() {
+                return;
+            }
+        }
+        if let Some(Err(error)) = self.intents.file(number).map(|file| remove(&file)) {
+            tracing::warn!("what it says is looked for once more after the next start: {error}");
+        }
     }
 
     /// No more requests are sent for it: if the object does not appear soon, it never will.
     pub(super) fn leave_open(&self) {
         let late_from = Instant::now() + self.intents.request_timeout;
-        let mut batches = self.intents.batches.lock();
-        let batch = batches.open.get_mut(&self.batch);
-        if let Some(entry) = batch.and_then(|batch| batch.entries.get_mut(&self.entry)) {
+        if let Some(entry) = self.intents.batches.lock().open.get_mut(&self.key) {
             entry.late_from = Some(late_from);
         }
     }
@@ -145,7 +148,7 @@ impl Intents {
             };
             match (number, serde_json::from_slice::<Written>(&text)) {
                 (Some(number), Ok(written)) => {
-                    open.insert(number, self.batch_of(written));
+                    open.extend(self.entries_of(number, written));
                     continue;
                 }
                 // Truncated before any request was sent.
@@ -166,17 +169,10 @@ impl Intents {
     }
 
     /// Wall time gives the age of the file; from here on, time is monotonic.
-    fn batch_of(&self, written: Written) -> Batch {
+    fn entries_of(&self, number: u64, written: Written) -> impl Iterator<Item = ((u64, usize), Entry)> + use<> {
         let ago = Duration::from_millis(SystemClock.now_ms().saturating_sub(written.at_ms));
         let late_from = Instant::now() + self.request_timeout.saturating_sub(ago);
-        let entry = |spec| Entry {
-            spec,
-            late_from: Some(late_from),
-        };
-        Batch {
-            tags: written.tags,
-            entries: written.specs.into_iter().map(entry).enumerate().collect(),
-        }
+        entries(number, written.specs, written.tags, Some(late_from))
     }
 
     /// Records pending creations with these tags on disk before it returns: one intent per spec, in order.
@@ -198,16 +194,9 @@ impl Intents {
             let written = serde_json::to_vec(&written)?;
             tokio::task::spawn_blocking(move || write(&file, &written)).await??;
         }
-        let entry = |spec: &Spec| Entry {
-            spec: spec.clone(),
-            late_from: None,
-        };
-        let batch = Batch {
-            tags: tags.to_vec(),
-            entries: specs.iter().map(entry).enumerate().collect(),
-        };
-        self.batches.lock().open.insert(number, batch);
-        Ok((0..specs.len()).map(|entry| self.intent(number, entry)).collect())
+        let begun = entries(number, specs.to_vec(), tags.to_vec(), None);
+        self.batches.lock().open.extend(begun);
+        Ok((0..specs.len()).map(|place| self.intent((number, place))).collect())
     }
 
     /// The objects that may have been created for this tag without being tagged.
@@ -217,16 +206,19 @@ impl Intents {
         let of_tag = batches
             .open
             .iter()
-            .filter(|(_, batch)| batch.tags.iter().any(|it| it == tag));
-        let sought = of_tag.flat_map(|(number, batch)| {
-            batch.entries.iter().map(|(entry, about)| Sought {
-                intent: self.intent(*number, *entry),
-                spec: about.spec.clone(),
-                tags: batch.tags.clone(),
-                is_late: about.late_from.is_some_and(|late_from| now >= late_from),
-            })
+            .filter(|(_, entry)| entry.tags.iter().any(|it| it == tag));
+        let sought = of_tag.map(|(key, entry)| Sought {
+            intent: self.intent(*key),
+            spec: entry.spec.clone(),
+            tags: entry.tags.clone(),
+            is_late: entry.late_from.is_some_and(|late_from| now >= late_from),
         });
         sought.collect()
+    }
+
+    fn intent(self: &Arc<Self>, key: (u64, usize)) -> Intent {
+        let intents = Arc::clone(self);
+        Intent { intents, key }
     }
 
     /// Whether only the objects of the intents may lack their tags.
@@ -257,34 +249,22 @@ impl Intents {
         }
     }
 
-    fn settle(&self, number: u64, entry: usize) {
-        {
-            let mut batches = self.batches.lock();
-            let Some(batch) = batches.open.get_mut(&number) else {
-                return;
-            };
-            batch.entries.remove(&entry);
-            if !batch.entries.is_empty() {
-                return;
-            }
-            batches.open.remove(&number);
-        }
-        if let Some(Err(error)) = self.file(number).map(|file| remove(&file)) {
-            tracing::warn!("what it says is looked for once more after the next start: {error}");
-        }
-    }
-
-    fn intent(self: &Arc<Self>, batch: u64, entry: usize) -> Intent {
-        Intent {
-            intents: Arc::clone(self),
-            batch,
-            entry,
-        }
-    }
-
     fn file(&self, number: u64) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(format!("{number}.json")))
     }
+}
+
+/// The entries of one `create`, each with its key.
+fn entries(
+    number: u64,
+    specs: Vec<Spec>,
+    tags: Vec<String>,
+    late_from: Option<Instant>,
+) -> impl Iterator<Item = ((u64, usize), Entry)> {
+    specs.into_iter().enumerate().map(move |(place, spec)| {
+        let tags = tags.clone();
+        ((number, place), Entry { spec, tags, late_from })
+    })
 }
 
 /// Durably writes a file and its name.
@@ -359,12 +339,13 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_was_set_back_delays_by_one_timeout_at_most() {
         let folder = tempfile::tempdir().unwrap();
-        let batch = open(folder.path()).batch_of(Written {
+        let written = Written {
             at_ms: u64::MAX,
             tags: Vec::new(),
             specs: vec![backend("a")],
-        });
-        assert!(batch.entries[&0].late_from.unwrap() <= Instant::now() + TIMEOUT);
+        };
+        let (_, entry) = open(folder.path()).entries_of(0, written).next().unwrap();
+        assert!(entry.late_from.unwrap() <= Instant::now() + TIMEOUT);
     }
 
     #[tokio::test]

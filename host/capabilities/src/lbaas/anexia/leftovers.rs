@@ -18,14 +18,34 @@ use futures_util::future::try_join_all;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::created::Unaccounted;
+use super::create::Unaccounted;
 use super::http::{Call, if_there};
 use super::intents::{Intent, Sought};
 use super::list::Children;
-use super::owned::{Owned, SERVICE_TAG_PREFIX, is_foreign};
 use super::path::Family;
 use super::wire;
 use crate::lbaas::{self, Error, Kind, Object};
+
+/// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.
+pub(super) const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
+
+/// Whether these tags belong to a resource of another Service than the one that is to carry `wanted`.
+pub(super) fn is_foreign(tags: &[String], wanted: &[String]) -> bool {
+    tags.iter()
+        .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !wanted.contains(tag))
+}
+
+/// Identifies the objects of one Service: by their names, and by the load balancers above them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The name of each of its objects equals this or ends with it after a dot.
+    pub name_suffix: String,
+    /// Objects found by name get the tag of this Service. `None` means that the Service is gone. Then any listed tag
+    /// will do, since everything under it is destroyed.
+    pub service_uid: Option<String>,
+    /// The load balancers that may hold its objects.
+    pub load_balancers: BTreeSet<String>,
+}
 
 /// The number of remembered Services. Above it, all are forgotten, which costs each one lookup.
 const LOOKED_MAX: usize = 1_000_000;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::try_join_all;
 
 use super::http::{Call, if_there};
-use super::owned::SERVICE_TAG_PREFIX;
+use super::leftovers::SERVICE_TAG_PREFIX;
 use super::path::{self, Family, RESOURCES};
 use super::wire::{self, Entry, ResourceType};
 use crate::lbaas::{Error, Kind, Object};

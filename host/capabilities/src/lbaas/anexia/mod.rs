@@ -19,14 +19,11 @@
 //! its connections, is pinned to one epoch of the fence.
 
 mod create;
-mod created;
 mod http;
 mod intents;
 mod leftovers;
 mod list;
-mod owned;
 mod path;
-mod settings;
 #[cfg(test)]
 mod tests;
 pub mod token;
@@ -41,21 +38,56 @@ use futures_util::future::join_all;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::Times;
+use trueup_base::http::client::{Times, base_url};
 use trueup_base::http::limit::RateLimit;
 use trueup_base::http::secret::Secret;
 
 pub use self::http::RequestMetrics;
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
-pub use self::owned::Owned;
-pub use self::settings::Settings;
+pub use self::leftovers::Owned;
 use self::token::Token;
 pub use self::token::{TOKEN_ENV_DEFAULT, TokenAt};
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
 use crate::remote::client;
 use async_trait::async_trait;
+
+/// How to reach the Engine. All settings are optional.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Base URL, `http` or `https`, including a path prefix. Default `https://engine.anexia-it.com`.
+    pub url: String,
+    /// Whether the token may be sent over plain `http` to another machine. Default false.
+    pub allow_http: bool,
+    /// Where the token is. Default: the variable [`TOKEN_ENV_DEFAULT`].
+    pub token: TokenAt,
+    /// The maximum number of concurrent requests of the whole host, 1 to 1000. Default 16.
+    pub max_concurrent_requests: u16,
+    /// The requested number of entries per page of a list, 1 to 1000. Default 100.
+    pub page_size: u32,
+    /// Timeout in milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
+    pub request_timeout_ms: u64,
+    /// Timeout in milliseconds for connecting, 1 to 3600000. Default 10000.
+    pub connect_timeout_ms: u64,
+    /// Whether a creation first looks for an equal object that an earlier run left behind untagged. Default true.
+    pub adopt_orphans: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            url: "https://engine.anexia-it.com".to_owned(),
+            allow_http: false,
+            token: TokenAt::Variable(TOKEN_ENV_DEFAULT.to_owned()),
+            max_concurrent_requests: 16,
+            page_size: 100,
+            request_timeout_ms: 30_000,
+            connect_timeout_ms: 10_000,
+            adopt_orphans: true,
+        }
+    }
+}
 
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {
@@ -92,7 +124,9 @@ impl Anexia {
         pauses: Pauses,
         proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
-        let base = settings.base()?;
+        let secret = "the token is in `token_file` or `token_env`";
+        let base = base_url(&settings.url, settings.allow_http, secret);
+        let base = base.map_err(|reason| SettingsError(format!("url: {reason}")))?;
         let intents = Intents::open(intents, Duration::from_millis(settings.request_timeout_ms))
             .map_err(|error| SettingsError(error.to_string()))?;
         let times = Times {
@@ -114,7 +148,7 @@ impl Anexia {
                 pages_max: list::PAGES_MAX,
                 times,
                 adopt_orphans: settings.adopt_orphans,
-                created_parents: created::CreatedParents::default(),
+                created_parents: create::CreatedParents::default(),
                 intents,
                 looks: leftovers::Looks::default(),
             }),

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 
 use super::*;
-use crate::lbaas::anexia::created::CreatedParents;
+use crate::lbaas::anexia::create::CreatedParents;
 use crate::lbaas::anexia::{SettingsError, TokenAt, wire};
 use crate::lbaas::{Backend, Bind, State};
 
