@@ -17,7 +17,7 @@ use trueup_benches::rendering::{
 };
 use trueup_benches::table::{self, row};
 use trueup_capabilities::nftables::nft::{Nft, Settings, TIMEOUT};
-use trueup_capabilities::nftables::{Api as _, simulated::Simulated};
+use trueup_capabilities::nftables::{Api as _, Simulated};
 use trueup_capabilities::{Backends, etcd, renderer};
 
 /// How much to measure.
@@ -125,7 +125,7 @@ impl Sized {
         }
         // From here on, drop the recorded calls.
         let quiet = Backends {
-            renderers: Some(Arc::new(renderer::simulated::Simulated)),
+            renderers: Some(Arc::new(renderer::Simulated)),
             ..backends()?
         };
         let mut alone = stage.alone("service", quiet).await?;

@@ -188,8 +188,8 @@ impl nftables::Api for Transactions {
 /// If the store in memory can't be created.
 pub fn backends() -> anyhow::Result<Backends> {
     Ok(Backends {
-        renderers: Some(Arc::new(renderer::simulated::Simulated)),
-        nftables: Some(Arc::new(nftables::simulated::Simulated)),
+        renderers: Some(Arc::new(renderer::Simulated)),
+        nftables: Some(Arc::new(nftables::Simulated)),
         etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory()?)),
         ..stage::backends()
     })

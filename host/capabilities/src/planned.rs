@@ -56,7 +56,7 @@ impl Planned {
             metrics: Arc::default(),
             lbaas: lbaas.clone().map(|api| api as _),
             etcd: etcd.map(|api| Arc::new(api) as _),
-            nftables: real.nftables.map(|_| Arc::new(nftables::simulated::Simulated) as _),
+            nftables: real.nftables.map(|_| Arc::new(nftables::Simulated) as _),
             // It can only be read.
             sandboxes: real.sandboxes,
             checkpoint: None,

@@ -15,12 +15,12 @@ use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 /// Every capability beyond the guest's means.
 pub static CAPABILITIES: [&Capability; 7] = [
     &checkpoint::reading::CAPABILITY,
-    &cri::reading::CAPABILITY,
+    &cri::CAPABILITY,
     &etcd::reading::CAPABILITY,
     &lbaas::reading::CAPABILITY,
     &neg::reading::CAPABILITY,
-    &nftables::reading::CAPABILITY,
-    &renderer::reading::CAPABILITY,
+    &nftables::CAPABILITY,
+    &renderer::CAPABILITY,
 ];
 
 /// The capabilities that need a grant, ascending. Log, clock, timers, randomness and metrics need none.

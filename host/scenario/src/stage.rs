@@ -104,8 +104,8 @@ impl World {
             clock: Arc::new(FaultedClock(clock.clone(), faults.clone())),
             random: Arc::new(FaultedRandom(faults.clone())),
             faults: Some(faults.clone()),
-            nftables: Some(Arc::new(nftables::simulated::Simulated)),
-            renderers: Some(Arc::new(renderer::simulated::Simulated)),
+            nftables: Some(Arc::new(nftables::Simulated)),
+            renderers: Some(Arc::new(renderer::Simulated)),
             ..Backends::default()
         };
         let mut world = Self {

@@ -162,7 +162,7 @@ impl HostContext {
         if self.writes {
             crate::nftables::open(&config.nftables, &config.state_dir)
         } else {
-            Arc::new(nftables::simulated::Simulated)
+            Arc::new(nftables::Simulated)
         }
     }
 

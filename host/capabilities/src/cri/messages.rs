@@ -4,27 +4,11 @@
 //! left out. The decoder skips unknown fields, so newer runtimes work, too. As in all of proto3, a missing number is 0
 //! and a missing text is empty.
 
-/// Whether a sandbox runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-#[repr(i32)]
-pub(super) enum SandboxState {
-    Ready = 0,
-    NotReady = 1,
-}
+/// The state of a sandbox that runs: `SANDBOX_READY`.
+pub(super) const READY: i32 = 0;
 
-/// Which network a sandbox uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
-#[repr(i32)]
-pub(super) enum NamespaceMode {
-    /// Its own.
-    Pod = 0,
-    /// One per container.
-    Container = 1,
-    /// The host's.
-    Node = 2,
-    /// That of another container.
-    Target = 3,
-}
+/// The network mode of a sandbox with a network of its own: `POD`. The others use that of a container or of the host.
+pub(super) const POD: i32 = 0;
 
 /// Declares messages.
 macro_rules! messages {
@@ -44,7 +28,7 @@ messages! {
         #[prost(message, optional, tag = "2")] state: Option<PodSandboxStateValue>,
     }
     PodSandboxStateValue {
-        #[prost(enumeration = "SandboxState", tag = "1")] state: i32,
+        #[prost(int32, tag = "1")] state: i32,
     }
     ListPodSandboxResponse {
         #[prost(message, repeated, tag = "1")] items: Vec<PodSandbox>,
@@ -65,7 +49,7 @@ messages! {
     }
     PodSandboxStatus {
         #[prost(message, optional, tag = "2")] metadata: Option<PodSandboxMetadata>,
-        #[prost(enumeration = "SandboxState", tag = "3")] state: i32,
+        #[prost(int32, tag = "3")] state: i32,
         #[prost(message, optional, tag = "5")] network: Option<PodSandboxNetworkStatus>,
         #[prost(message, optional, tag = "6")] linux: Option<LinuxPodSandboxStatus>,
     }
@@ -83,6 +67,6 @@ messages! {
         #[prost(message, optional, tag = "2")] options: Option<NamespaceOption>,
     }
     NamespaceOption {
-        #[prost(enumeration = "NamespaceMode", tag = "1")] network: i32,
+        #[prost(int32, tag = "1")] network: i32,
     }
 }

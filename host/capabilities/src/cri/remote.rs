@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +27,8 @@ use tower::service_fn;
 use trueup_base::text;
 
 use super::messages::{
-    ListPodSandboxRequest, ListPodSandboxResponse, NamespaceMode, PodSandbox, PodSandboxFilter, PodSandboxStateValue,
-    PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, SandboxState,
+    ListPodSandboxRequest, ListPodSandboxResponse, POD, PodSandbox, PodSandboxFilter, PodSandboxStateValue,
+    PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, READY,
 };
 use super::{Runtime, Sandbox};
 use async_trait::async_trait;
@@ -90,7 +89,25 @@ impl Remote {
     async fn connect(&self) -> Result<Connection, String> {
         let started = Instant::now();
         let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
-        Connection::open(socket, started, &self.settings).await
+        let call_timeout = self.settings.call_timeout;
+        let within = self.settings.connect_timeout.min(call_timeout);
+        let opened = timeout_at(started + within, open_channel(&socket)).await;
+        let opened = opened.unwrap_or_else(|_| Err(format!("no connection within {} ms", within.as_millis())));
+        let channel = opened.map_err(|reason| {
+            format!(
+                "can't connect to the container runtime at `{}`: {reason}; start the runtime, or correct `socket` in \
+                 `[backend.cri]`",
+                socket.display()
+            )
+        })?;
+        Ok(Connection {
+            socket,
+            grpc: Grpc::new(channel)
+                .max_decoding_message_size(MESSAGE_MAX_BYTES)
+                .max_encoding_message_size(MESSAGE_MAX_BYTES),
+            deadline: started + call_timeout,
+            call_timeout,
+        })
     }
 }
 
@@ -98,7 +115,7 @@ impl Remote {
 impl Runtime for Remote {
     async fn list_running(&self) -> Result<Vec<Sandbox>, String> {
         let connection = self.connect().await?;
-        let listed = connection.list(Some(SandboxState::Ready)).await?;
+        let listed = connection.list(Some(READY)).await?;
         let connection = &connection;
         let running = listed.iter().map(|(id, item)| async move {
             let status = connection.status(id).await?;
@@ -116,12 +133,6 @@ impl Runtime for Remote {
     }
 }
 
-fn in_backticks(paths: &[impl AsRef<Path>]) -> String {
-    let quoted = |path: &_| format!("`{}`", AsRef::<Path>::as_ref(path).display());
-    let paths: Vec<String> = paths.iter().map(quoted).collect();
-    paths.join(", ")
-}
-
 /// The configured socket, or else the first default that exists.
 fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Result<Arc<Path>, String> {
     if let Some(socket) = configured {
@@ -131,10 +142,12 @@ fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Re
     let exists = |socket: &&Path| socket.try_exists().unwrap_or(true);
     let found = defaults.iter().map(AsRef::as_ref).find(exists);
     found.map(Arc::from).ok_or_else(|| {
-        let tried = in_backticks(defaults);
+        let quoted = |path: &_| format!("`{}`", AsRef::<Path>::as_ref(path).display());
+        let tried: Vec<String> = defaults.iter().map(quoted).collect();
         format!(
-            "found no container runtime's socket: none of {tried} exists; start the runtime, or set `socket` in \
-             `[backend.cri]`"
+            "found no container runtime's socket: none of {} exists; start the runtime, or set `socket` in \
+             `[backend.cri]`",
+            tried.join(", ")
         )
     })
 }
@@ -148,37 +161,12 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(socket: Arc<Path>, started: Instant, settings: &Settings) -> Result<Self, String> {
-        let within = settings.connect_timeout.min(settings.call_timeout);
-        let opened = timeout_at(started + within, open_channel(&socket)).await;
-        let opened = opened.unwrap_or_else(|_| Err(format!("no connection within {} ms", within.as_millis())));
-        match opened {
-            Ok(channel) => Ok(Self {
-                socket,
-                grpc: Grpc::new(channel)
-                    .max_decoding_message_size(MESSAGE_MAX_BYTES)
-                    .max_encoding_message_size(MESSAGE_MAX_BYTES),
-                deadline: started + settings.call_timeout,
-                call_timeout: settings.call_timeout,
-            }),
-            Err(reason) => Err(format!(
-                "can't connect to the container runtime at `{}`: {reason}; start the runtime, or correct `socket` in \
-                 `[backend.cri]`",
-                socket.display()
-            )),
-        }
-    }
-
     /// The sandboxes in this state, or in any state, by id.
-    async fn list(&self, state: Option<SandboxState>) -> Result<BTreeMap<String, PodSandbox>, String> {
-        let state = state.map(|state| PodSandboxStateValue { state: state.into() });
-        let request = ListPodSandboxRequest {
-            filter: state.map(|state| PodSandboxFilter { state: Some(state) }),
-        };
-        let listed: ListPodSandboxResponse = self
-            .unary(LIST, request)
-            .await
-            .map_err(|status| self.failed(&format!("`{LIST}`"), &status))?;
+    async fn list(&self, state: Option<i32>) -> Result<BTreeMap<String, PodSandbox>, String> {
+        let state = state.map(|state| PodSandboxStateValue { state });
+        let filter = state.is_some().then_some(PodSandboxFilter { state });
+        let listed = self.unary(LIST, ListPodSandboxRequest { filter }).await;
+        let listed: ListPodSandboxResponse = listed.map_err(|status| self.failed(&format!("`{LIST}`"), &status))?;
         let by_id = listed.items.into_iter().map(|item| (item.id.clone(), item));
         Ok(by_id.collect())
     }
@@ -223,7 +211,7 @@ impl Connection {
 
     /// `call`: the method and its argument.
     fn failed(&self, call: &str, status: &Status) -> String {
-        format!("{call} on `{}` failed: {}", self.socket.display(), StatusText(status))
+        format!("{call} on `{}` failed: {}", self.socket.display(), status_text(status))
     }
 }
 
@@ -245,7 +233,11 @@ async fn open_channel(socket: &Path) -> Result<Channel, String> {
 /// The records of a listed sandbox: one per address, the main one first. Empty if the sandbox does not run (any more)
 /// or has no network of its own.
 fn addresses(listed: &PodSandbox, status: PodSandboxStatus) -> Vec<Sandbox> {
-    if status.state != i32::from(SandboxState::Ready) || network_mode(&status) != i32::from(NamespaceMode::Pod) {
+    let namespaces = status.linux.and_then(|linux| linux.namespaces);
+    let mode = namespaces
+        .and_then(|namespaces| namespaces.options)
+        .map_or(POD, |options| options.network);
+    if status.state != READY || mode != POD {
         return Vec::new();
     }
     let metadata = status.metadata.or_else(|| listed.metadata.clone()).unwrap_or_default();
@@ -263,29 +255,18 @@ fn addresses(listed: &PodSandbox, status: PodSandboxStatus) -> Vec<Sandbox> {
         .collect()
 }
 
-fn network_mode(status: &PodSandboxStatus) -> i32 {
-    let namespaces = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref());
-    let options = namespaces.and_then(|namespaces| namespaces.options.as_ref());
-    options.map_or(NamespaceMode::Pod.into(), |options| options.network)
-}
-
 /// gRPC's code and message on one line, with advice if there is any.
-struct StatusText<'a>(&'a Status);
-
-impl fmt::Display for StatusText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(status) = self;
-        write!(f, "{} ({})", name(status.code()), i32::from(status.code()))?;
-        // A broken connection has no message from the runtime; its causes explain it.
-        let message = text::with_causes(status.message().to_owned(), status.source());
-        if !message.is_empty() {
-            write!(f, ": {}", message.replace(['\n', '\r'], " "))?;
-        }
-        if status.code() == Code::Unimplemented {
-            f.write_str(": the runtime lacks CRI v1; update it, or enable its CRI plugin")?;
-        }
-        Ok(())
+fn status_text(status: &Status) -> String {
+    let mut text = format!("{} ({})", name(status.code()), i32::from(status.code()));
+    // A broken connection has no message from the runtime; its causes explain it.
+    let message = text::with_causes(status.message().to_owned(), status.source());
+    if !message.is_empty() {
+        text += &format!(": {}", message.replace(['\n', '\r'], " "));
     }
+    if status.code() == Code::Unimplemented {
+        text += ": the runtime lacks CRI v1; update it, or enable its CRI plugin";
+    }
+    text
 }
 
 /// A code as gRPC's documentation and the runtimes' logs spell it: `NotFound` is `NOT_FOUND`.

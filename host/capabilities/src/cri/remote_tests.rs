@@ -44,7 +44,7 @@ fn where_no_default_exists_the_error_names_them_all() {
 
 #[test]
 fn a_status_is_said_in_one_line_with_name_and_number() {
-    let said = |code, message: &str| StatusText(&Status::new(code, message)).to_string();
+    let said = |code, message: &str| status_text(&Status::new(code, message));
     assert_eq!(
         said(Code::Unavailable, "shutting\ndown"),
         "UNAVAILABLE (14): shutting down"

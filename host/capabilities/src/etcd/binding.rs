@@ -44,32 +44,31 @@ fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<Touc
 impl kv::Host for Host {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
         self.ask("kv.get", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, "key", &key)])?;
-            api.get(&key).await
+            guard.kv(&[(Access::Read, "key", &key)])?.get(&key).await
         })
         .await
     }
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
         self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
-            api.list_prefix(&prefix).await
+            guard
+                .kv(&[(Access::Read, "prefix", &prefix)])?
+                .list_prefix(&prefix)
+                .await
         })
         .await
     }
 
     async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
         self.ask("kv.list-keys", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
-            api.list_keys(&prefix).await
+            guard.kv(&[(Access::Read, "prefix", &prefix)])?.list_keys(&prefix).await
         })
         .await
     }
 
     async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
         self.ask("kv.put", &args!(key: String, value: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Write, "key", &key)])?;
-            api.put(&key, &value).await
+            guard.kv(&[(Access::Write, "key", &key)])?.put(&key, &value).await
         })
         .await
     }
@@ -79,8 +78,10 @@ impl kv::Host for Host {
             "kv.put-if-not-exists",
             &args!(key: String, value: String),
             async |mut guard| {
-                let api = guard.kv(&[(Access::Write, "key", &key)])?;
-                api.put_if_not_exists(&key, &value).await
+                guard
+                    .kv(&[(Access::Write, "key", &key)])?
+                    .put_if_not_exists(&key, &value)
+                    .await
             },
         )
         .await
@@ -88,8 +89,7 @@ impl kv::Host for Host {
 
     async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
         self.ask("kv.delete", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Write, "key", &key)])?;
-            api.delete(&key).await
+            guard.kv(&[(Access::Write, "key", &key)])?.delete(&key).await
         })
         .await
     }
@@ -101,8 +101,10 @@ impl kv::Host for Host {
     ) -> wasmtime::Result<Result<bool, Error>> {
         let args = args!(compares: Vec<Compare>, operations: Vec<Operation>);
         self.ask("kv.commit", &args, async |mut guard| {
-            let api = guard.kv(&touched(&compares, &operations))?;
-            api.commit(&compares, &operations).await
+            guard
+                .kv(&touched(&compares, &operations))?
+                .commit(&compares, &operations)
+                .await
         })
         .await
     }

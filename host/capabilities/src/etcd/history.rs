@@ -6,9 +6,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::watch;
 
-use super::api::{Watch, WatchEnd};
-use super::stored::{Changes, Event};
-use crate::bindings::etcd::kv::Error;
+use super::{Changes, Error, Event, Watch, WatchEnd};
 use async_trait::async_trait;
 
 /// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an
@@ -79,21 +77,13 @@ fn bytes(changes: &Changes) -> usize {
 
 /// A watch of the store's history.
 pub(super) struct Cursor {
-    prefix: Vec<u8>,
+    pub(super) prefix: Vec<u8>,
     /// Everything up to this revision was reported.
-    after: u64,
-    history: watch::Receiver<History>,
+    pub(super) after: u64,
+    pub(super) history: watch::Receiver<History>,
 }
 
 impl Cursor {
-    pub(super) fn new(prefix: &str, after: u64, history: watch::Receiver<History>) -> Self {
-        Self {
-            prefix: prefix.as_bytes().to_vec(),
-            after,
-            history,
-        }
-    }
-
     /// The next revision that changed something under the prefix; `None` if there is none yet. Changes elsewhere do not
     /// leave the watch behind.
     fn look(&mut self) -> Result<Option<Changes>, WatchEnd> {
@@ -102,9 +92,8 @@ impl Cursor {
         for Changes { revision, events } in history.newer(after).ok_or(WatchEnd::Compacted { after })? {
             self.after = *revision;
             let events = events.iter().filter(|event| event.key().starts_with(&self.prefix));
-            let events: Vec<Event> = events.cloned().collect();
+            let (revision, events) = (*revision, events.cloned().collect::<Vec<_>>());
             if !events.is_empty() {
-                let revision = *revision;
                 return Ok(Some(Changes { revision, events }));
             }
         }

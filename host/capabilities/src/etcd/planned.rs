@@ -8,11 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::api::{Api, Applied, Watch};
 use super::embedded::Embedded;
-use super::rules;
-use super::stored::Listing;
-use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch, rules};
 use async_trait::async_trait;
 
 /// A store that can only be read.

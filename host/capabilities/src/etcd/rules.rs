@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bindings::etcd::kv::{Compare, Error, Operation};
+use super::{Compare, Error, Operation};
 
 /// The maximum number of operations, and of compares, in a transaction: etcd's default of `--max-txn-ops`.
 pub const OPERATIONS_MAX: usize = 128;
@@ -17,12 +17,6 @@ const REQUEST_OVERHEAD: usize = 64;
 /// The most bytes that it adds per operation and compare: four tags and lengths.
 const ELEMENT_OVERHEAD: usize = 32;
 
-/// What a compare looks at.
-pub(super) struct Found<'a> {
-    pub(super) mod_revision: u64,
-    pub(super) value: &'a [u8],
-}
-
 /// Refuses an empty key.
 pub(super) fn check_key(key: &str) -> Result<(), Error> {
     if key.is_empty() {
@@ -34,49 +28,45 @@ pub(super) fn check_key(key: &str) -> Result<(), Error> {
 /// Refuses a transaction that no store accepts.
 pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
     if compares.len().max(operations.len()) > OPERATIONS_MAX {
-        return Err(Error::TooManyOperations(
-            u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX),
-        ));
+        return Err(too_many_operations());
     }
-    compares.iter().try_for_each(|compare| check_key(compare.key()))?;
-    operations.iter().try_for_each(|operation| check_key(operation.key()))?;
-    check_twice(operations)?;
-    check_size(compares, operations)
-}
-
-/// A key may be deleted twice, but otherwise changed only once.
-fn check_twice(operations: &[Operation]) -> Result<(), Error> {
+    let compared = compares.iter().map(Compare::key);
+    let mut keys = compared.chain(operations.iter().map(Operation::key));
+    keys.try_for_each(check_key)?;
+    // A key may be deleted twice, but otherwise changed only once.
     let mut puts: BTreeMap<&str, bool> = BTreeMap::new();
     for operation in operations {
-        let is_put = matches!(operation, Operation::Put(_));
-        if let Some(before_is_put) = puts.insert(operation.key(), is_put)
-            && (is_put || before_is_put)
+        let (key, is_put) = (operation.key(), matches!(operation, Operation::Put(_)));
+        if puts
+            .insert(key, is_put)
+            .is_some_and(|before_is_put| is_put || before_is_put)
         {
             return Err(Error::Invalid(format!(
-                "`{}` is put twice, or put and deleted, in one transaction; use two",
-                operation.key()
+                "`{key}` is put twice, or put and deleted, in one transaction; use two"
             )));
         }
     }
-    Ok(())
+    check_size(compares, operations)
+}
+
+/// The error for more operations or compares than [`OPERATIONS_MAX`].
+pub(super) fn too_many_operations() -> Error {
+    Error::TooManyOperations(u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX))
 }
 
 fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
-    if operations.is_empty() {
-        // Changes nothing, so etcd answers it without writing and applies no such limit.
-        return Ok(());
-    }
     let compares = compares.iter().map(|compare| match compare {
         Compare::Value((key, value)) => key.len() + value.len(),
         other => other.key().len(),
     });
-    let operations = operations.iter().map(|operation| match operation {
+    let changes = operations.iter().map(|operation| match operation {
         Operation::Put((key, value)) => key.len() + value.len(),
         Operation::Delete(key) => key.len(),
     });
-    let elements = compares.chain(operations).map(|bytes| bytes + ELEMENT_OVERHEAD);
+    let elements = compares.chain(changes).map(|bytes| bytes + ELEMENT_OVERHEAD);
     let bytes = REQUEST_OVERHEAD + elements.sum::<usize>();
-    if bytes > REQUEST_BYTES_MAX {
+    // Without operations it changes nothing, so etcd answers it without writing and applies no such limit.
+    if bytes > REQUEST_BYTES_MAX && !operations.is_empty() {
         return Err(Error::Invalid(format!(
             "the request has {bytes} bytes, above the store's limit of {REQUEST_BYTES_MAX}; split it"
         )));
@@ -84,14 +74,14 @@ fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Erro
     Ok(())
 }
 
-/// Whether a compare holds for the value of its key; `None` if the key does not exist.
-pub(super) fn holds(compare: &Compare, found: Option<Found<'_>>) -> bool {
+/// Whether a compare holds for its key's revision of the last change, and value; `None` if the key does not exist.
+pub(super) fn holds(compare: &Compare, found: Option<(u64, &[u8])>) -> bool {
     match compare {
         Compare::Absent(_) => found.is_none(),
         Compare::Exists(_) => found.is_some(),
         // A key that does not exist counts as changed at revision 0.
-        Compare::ModRevision((_, revision)) => found.map_or(0, |found| found.mod_revision) == *revision,
-        Compare::Value((_, value)) => found.is_some_and(|found| found.value == value.as_bytes()),
+        Compare::ModRevision((_, revision)) => found.map_or(0, |(changed_at, _)| changed_at) == *revision,
+        Compare::Value((_, value)) => found.is_some_and(|(_, found)| found == value.as_bytes()),
     }
 }
 
@@ -161,12 +151,6 @@ mod tests {
     #[test]
     fn a_key_that_is_not_there_was_changed_at_revision_0_and_has_no_value() {
         let key = || "k".to_owned();
-        let found = || {
-            Some(Found {
-                mod_revision: 7,
-                value: b"v",
-            })
-        };
         let cases = [
             (Compare::Absent(key()), true, false),
             (Compare::Exists(key()), false, true),
@@ -178,7 +162,7 @@ mod tests {
         ];
         for (compare, absent, present) in cases {
             assert_eq!(holds(&compare, None), absent, "{compare:?}");
-            assert_eq!(holds(&compare, found()), present, "{compare:?}");
+            assert_eq!(holds(&compare, Some((7, b"v"))), present, "{compare:?}");
         }
     }
 }

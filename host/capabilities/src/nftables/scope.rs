@@ -19,6 +19,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::grants::NFTABLES_FAMILIES;
+use crate::reading::beginning;
 
 /// The kernel's `NFT_TABLE_MAXNAMELEN`, 256, includes the NUL at the end.
 pub const TABLE_NAME_BYTES_MAX: usize = 255;
@@ -100,17 +101,9 @@ pub fn tables(transaction: &str) -> Result<BTreeSet<Table>, Unclear> {
     Ok(tables)
 }
 
-fn one_line(c: char) -> char {
-    if c.is_control() { ' ' } else { c }
-}
-
 /// The beginning of a guest's text, on one line.
 fn shown(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text.chars().take(chars_max).map(one_line).collect();
-    if text.chars().nth(chars_max).is_some() {
-        shown.push_str("...");
-    }
-    shown
+    beginning(text, chars_max).replace(char::is_control, " ")
 }
 
 /// `{"nftables":[...]}`
@@ -250,15 +243,6 @@ impl<'de> Deserialize<'de> for Any<'de> {
 
 struct AnyVisitor;
 
-impl AnyVisitor {
-    fn text<E: serde::de::Error>(text: Cow<'_, str>) -> Result<Any<'_>, E> {
-        match text.contains('\0') {
-            true => Err(E::custom("a text with a NUL in it")),
-            false => Ok(Any::Text(text)),
-        }
-    }
-}
-
 impl<'de> Visitor<'de> for AnyVisitor {
     type Value = Any<'de>;
 
@@ -267,11 +251,17 @@ impl<'de> Visitor<'de> for AnyVisitor {
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Self::text(Cow::Borrowed(text))
+        match text.contains('\0') {
+            true => Err(E::custom("a text with a NUL in it")),
+            false => Ok(Any::Text(Cow::Borrowed(text))),
+        }
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Self::text(Cow::Owned(text.to_owned()))
+        match text.contains('\0') {
+            true => Err(E::custom("a text with a NUL in it")),
+            false => Ok(Any::Text(Cow::Owned(text.to_owned()))),
+        }
     }
 
     fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Self::Value, E> {
@@ -283,10 +273,8 @@ impl<'de> Visitor<'de> for AnyVisitor {
     }
 
     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
-        match i64::try_from(number) {
-            Ok(_) => Ok(Any::Other),
-            Err(_) => Err(E::custom("an integer above 64 bits with a sign")),
-        }
+        let number = i64::try_from(number).map(|_| Any::Other);
+        number.map_err(|_| E::custom("an integer above 64 bits with a sign"))
     }
 
     /// Integers above 64 bits arrive here, too.

@@ -4,18 +4,20 @@
 //! Defines the calls and the trait that answers them; the implementation of [`Renderers`] calls the instances. There is
 //! no grant: the configuration names a processor's renderers.
 
-mod binding;
-pub(crate) mod reading;
-pub mod simulated;
-
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use trueup_journal::By;
+use serde_json::Value;
+use trueup_journal::{By, Journal};
+
+use crate::bindings::service::{self, renderer};
+use crate::bindings::{kube, nodesync};
+use crate::host::Host;
+use crate::reading::{Capability, Function, Reading};
 
 pub use crate::bindings::kube::types::{ObjectId, Protocol};
 pub use crate::bindings::service::types::{
     Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
 };
-use async_trait::async_trait;
 
 /// A call of the interface with its arguments. It serialises to an object of the arguments by parameter name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -96,3 +98,107 @@ pub trait Renderers: Send + Sync {
     /// The processor's error if the call counts as refused.
     async fn render(&self, by: By, call: Call) -> Result<(), String>;
 }
+
+/// Renderers of a scenario: each call succeeds.
+#[derive(Debug, Default)]
+pub struct Simulated;
+
+#[async_trait]
+impl Renderers for Simulated {
+    async fn render(&self, _by: By, _call: Call) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Host {
+    async fn render(&mut self, call: Call) -> wasmtime::Result<Result<(), String>> {
+        let by = By {
+            guest: self.identity.guest.clone(),
+            instance: self.identity.instance.clone(),
+            n: self.tape.journal().map(Journal::next_n),
+        };
+        let (name, args) = (call.name(), serde_json::value::to_raw_value(&call)?);
+        self.ask(name, &*args, async |guard| match &guard.backends.renderers {
+            Some(renderers) => renderers.render(by, call).await,
+            None => Err("this host has no renderers; name them in `renderers` of `[adapter.service]`".to_owned()),
+        })
+        .await
+    }
+}
+
+impl kube::types::Host for Host {}
+
+impl nodesync::types::Host for Host {}
+
+impl service::types::Host for Host {}
+
+impl renderer::Host for Host {
+    async fn add_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::AddService(OfService { service })).await
+    }
+
+    async fn update_service(&mut self, old: ContivService, new: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::UpdateService(UpdateService { old, new })).await
+    }
+
+    async fn delete_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::DeleteService(OfService { service })).await
+    }
+
+    async fn update_node_port_services(
+        &mut self,
+        node_ips: Vec<String>,
+        services: Vec<ContivService>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        let args = UpdateNodePortServices { node_ips, services };
+        self.render(Call::UpdateNodePortServices(args)).await
+    }
+
+    async fn update_local_frontend_ifs(
+        &mut self,
+        old: Vec<String>,
+        new: Vec<String>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        let args = UpdateInterfaces { old, new };
+        self.render(Call::UpdateLocalFrontendIfs(args)).await
+    }
+
+    async fn update_local_backend_ifs(
+        &mut self,
+        old: Vec<String>,
+        new: Vec<String>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        let args = UpdateInterfaces { old, new };
+        self.render(Call::UpdateLocalBackendIfs(args)).await
+    }
+
+    async fn resync(&mut self, event: ResyncEvent) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::Resync(Resync { event })).await
+    }
+}
+
+/// How the calls of a service processor to its renderers are read. They need no grant, and a renderer's own recording
+/// shows what it wrote.
+pub(crate) static CAPABILITY: Capability = Capability {
+    package: "service",
+    grant: None,
+    limits_destroying: false,
+    functions: &[
+        Function::write("renderer.add-service", the_renderer),
+        Function::write("renderer.delete-service", the_renderer),
+        Function::write("renderer.resync", the_renderer),
+        Function::write("renderer.update-local-backend-ifs", the_renderer),
+        Function::write("renderer.update-local-frontend-ifs", the_renderer),
+        Function::write("renderer.update-node-port-services", the_renderer),
+        Function::write("renderer.update-service", the_renderer),
+    ],
+    reader: || Box::new(Reader),
+};
+
+fn the_renderer(_: &Value) -> String {
+    "the renderer".to_owned()
+}
+
+struct Reader;
+
+impl Reading for Reader {}

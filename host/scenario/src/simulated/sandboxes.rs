@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trueup_capabilities::cri::Sandbox;
-use trueup_capabilities::cri::simulated::Simulated;
+use trueup_capabilities::cri::Simulated;
 
 use super::{Capability, Simulation, fits};
 

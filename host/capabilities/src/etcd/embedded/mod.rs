@@ -10,12 +10,14 @@
 //!      \-> history (in memory): what each revision changed -> watches
 //! ```
 
-mod caught;
 mod tables;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -23,12 +25,8 @@ use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
 use trueup_base::regular;
 
-use self::caught::caught;
-use super::api::{Api, Applied, Watch};
 use super::history::{Cursor, History};
-use super::rules;
-use super::stored::{Changes, Listing, Stored};
-use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use super::{Api, Applied, Changes, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, rules};
 use crate::own_file::own_file;
 use async_trait::async_trait;
 
@@ -46,8 +44,10 @@ pub struct Embedded {
 
 #[derive(Debug)]
 struct Base {
-    /// `None` in memory.
-    path: Option<PathBuf>,
+    /// Names the store in errors.
+    name: String,
+    /// Whether its operations wait for a disk.
+    is_file: bool,
     database: redb::Database,
     /// Held from a change until the history has it.
     writing: Mutex<()>,
@@ -61,9 +61,9 @@ impl Embedded {
     /// # Errors
     /// If another process has it open, or it can't be created or read.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let database = || create(FileBackend::new(own_file(path)?)?);
-        let opened = database().and_then(|database| Self::of(database, Some(path)));
-        opened.map_err(|error| not_opened(path, &error))
+        let name = name_of(path);
+        let opened = (|| Self::create(&name, true, FileBackend::new(own_file(path)?)?))();
+        opened.map_err(|error| failed(&name, &error))
     }
 
     /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
@@ -79,12 +79,12 @@ impl Embedded {
                     StorageBackend::set_len(&backend, bytes.len() as u64)?;
                     StorageBackend::write(&backend, 0, &bytes)?;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
-            create(backend).and_then(|database| Self::of(database, None))
+            Self::create(IN_MEMORY, false, backend)
         })();
-        copied.map_err(|error| not_opened(path, &error))
+        copied.map_err(|error| failed(&name_of(path), &error))
     }
 
     /// A new store in memory. It ends with its last clone.
@@ -92,8 +92,8 @@ impl Embedded {
     /// # Errors
     /// If the database can't be created.
     pub fn in_memory() -> Result<Self, Error> {
-        let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None));
-        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", shown(&error))))
+        let store = Self::create(IN_MEMORY, false, InMemoryBackend::new());
+        store.map_err(|error| Error::Unavailable(failed(IN_MEMORY, &error)))
     }
 
     /// A new store in memory with these entries, each stored at a revision of its own, by key.
@@ -120,13 +120,22 @@ impl Embedded {
         Ok(entries.map(|stored| (text(&stored.key), text(&stored.value))).collect())
     }
 
-    fn of(database: redb::Database, path: Option<&Path>) -> Result<Self, redb::Error> {
-        let revision = tables::revision(&database)?;
+    fn create(name: &str, is_file: bool, backend: impl StorageBackend) -> Result<Self, redb::Error> {
+        let database = guarded(|| {
+            let mut builder = redb::Builder::new();
+            // Detect damage when the store is opened, not in the middle of a write.
+            builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+            let database = builder.create_with_backend(backend)?;
+            tables::prepare(&database)?;
+            Ok(database)
+        })?;
+        let history = watch::Sender::new(History::after(tables::revision(&database)?));
         let base = Base {
-            path: path.map(Path::to_owned),
+            name: name.to_owned(),
+            is_file,
             database,
             writing: Mutex::default(),
-            history: watch::Sender::new(History::after(revision)),
+            history,
         };
         Ok(Self { base: Arc::new(base) })
     }
@@ -167,25 +176,23 @@ impl Embedded {
         &self,
         work: impl FnOnce(&Base) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.base.path.is_none() {
+        if !self.base.is_file {
             return self.base.run(work);
         }
         let base = Arc::clone(&self.base);
         let done = tokio::task::spawn_blocking(move || base.run(work)).await;
-        done.unwrap_or_else(|error| Err(self.base.failed(&format!("it was stopped: {error}"))))
+        done.unwrap_or_else(|error| {
+            Err(Error::Unavailable(format!(
+                "{}: it was stopped: {error}",
+                self.base.name
+            )))
+        })
     }
 }
 
 impl Base {
     fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, redb::Error>) -> Result<T, Error> {
-        guarded(|| work(self)).map_err(|error| self.failed(&shown(&error)))
-    }
-
-    fn failed(&self, text: &str) -> Error {
-        Error::Unavailable(match &self.path {
-            Some(path) => format!("etcd store `{}`: {text}", path.display()),
-            None => format!("{IN_MEMORY}: {text}"),
-        })
+        guarded(|| work(self)).map_err(|error| Error::Unavailable(failed(&self.name, &error)))
     }
 
     fn apply(&self, compares: &[Compare], changes: &[tables::Change]) -> Result<Applied, redb::Error> {
@@ -206,29 +213,40 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::
     caught(work).ok_or_else(damaged).flatten()
 }
 
-fn create(backend: impl StorageBackend) -> Result<redb::Database, redb::Error> {
-    guarded(|| {
-        let mut builder = redb::Builder::new();
-        // Detect damage when the store is opened, not in the middle of a write.
-        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        let database = builder.create_with_backend(backend)?;
-        tables::prepare(&database)?;
-        Ok(database)
-    })
+/// `None` after a panic. The panic's text comes from foreign code and goes to the log at level debug.
+fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    thread_local! {
+        static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+    }
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if IS_CAUGHT.get() {
+                tracing::debug!("the database panicked: {info}");
+            } else {
+                before(info);
+            }
+        }));
+    });
+    let outer = IS_CAUGHT.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work)).ok();
+    IS_CAUGHT.set(outer);
+    done
+}
+
+fn name_of(path: &Path) -> String {
+    format!("etcd store `{}`", path.display())
 }
 
 /// Why a store can't be used. One line.
-fn not_opened(path: &Path, error: &redb::Error) -> String {
-    format!("etcd store `{}`: {}", path.display(), shown(error))
-}
-
-fn shown(error: &redb::Error) -> String {
+fn failed(name: &str, error: &redb::Error) -> String {
     match error {
         redb::Error::DatabaseAlreadyOpen => {
-            "in use by another process; stop that one first, or choose another path".to_owned()
+            format!("{name}: in use by another process; stop that one first, or choose another path")
         }
-        redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
-        other => other.to_string(),
+        redb::Error::Corrupted(damage) => format!("{name}: {damage}; it is left as it is: move it away"),
+        other => format!("{name}: {other}"),
     }
 }
 
@@ -261,7 +279,11 @@ impl Api for Embedded {
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
-        Box::new(Cursor::new(prefix, after, self.base.history.subscribe()))
+        Box::new(Cursor {
+            prefix: prefix.as_bytes().to_vec(),
+            after,
+            history: self.base.history.subscribe(),
+        })
     }
 }
 

@@ -8,10 +8,7 @@
 
 use redb::{ReadableDatabase as _, ReadableTable, TableDefinition};
 
-use crate::bindings::etcd::kv::Compare;
-use crate::etcd::api::{Applied, FIRST_REVISION};
-use crate::etcd::rules::{self, Found};
-use crate::etcd::stored::{Event, Listing, Stored};
+use crate::etcd::{Applied, Compare, Event, FIRST_REVISION, Listing, Stored, rules};
 
 type Key = &'static [u8];
 type Held = (u64, u64, u64, &'static [u8]);
@@ -40,18 +37,13 @@ pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
         for row in ["compacted", "history_bytes"] {
             state.remove(row)?;
         }
-        let layout = state.get(LAYOUT)?.map(|row| row.value());
-        match layout {
-            None => {
-                state.insert(LAYOUT, LAYOUT_VERSION)?;
-            }
-            Some(LAYOUT_VERSION) => {}
-            Some(version) => {
-                return Err(redb::Error::Corrupted(format!(
-                    "its layout {version} is not known; this host reads {LAYOUT_VERSION}"
-                )));
-            }
+        let layout = number(&state, LAYOUT, LAYOUT_VERSION)?;
+        if layout != LAYOUT_VERSION {
+            return Err(redb::Error::Corrupted(format!(
+                "its layout {layout} is not known; this host reads {LAYOUT_VERSION}"
+            )));
         }
+        state.insert(LAYOUT, LAYOUT_VERSION)?;
     }
     Ok(transaction.commit()?)
 }
@@ -104,13 +96,11 @@ pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<bo
     let is_newer = {
         let mut keys = transaction.open_table(KEYS)?;
         for entry in &other.entries {
-            let held = (
-                entry.create_revision,
-                entry.mod_revision,
-                entry.version,
-                entry.value.as_slice(),
-            );
-            keys.insert(entry.key.as_slice(), held)?;
+            let (created, changed) = (entry.create_revision, entry.mod_revision);
+            keys.insert(
+                entry.key.as_slice(),
+                (created, changed, entry.version, entry.value.as_slice()),
+            )?;
         }
         let mut state = transaction.open_table(STATE)?;
         let is_newer = other.revision > number(&state, REVISION, FIRST_REVISION)?;
@@ -132,25 +122,20 @@ pub(super) fn apply(
     let transaction = database.begin_write()?;
     let before = number(&transaction.open_table(STATE)?, REVISION, FIRST_REVISION)?;
     let held = all_hold(&transaction.open_table(KEYS)?, compares)?;
-    let next = before + 1;
-    let events = if held {
-        write(&transaction, next, changes)?
-    } else {
-        Vec::new()
+    let changes = if held { changes } else { &[] };
+    let events = write(&transaction, before + 1, changes)?;
+    let mut applied = Applied {
+        held,
+        changed: !events.is_empty(),
+        revision: before,
     };
-    let changed = !events.is_empty();
-    if changed {
-        transaction.open_table(STATE)?.insert(REVISION, next)?;
+    if applied.changed {
+        applied.revision += 1;
+        transaction.open_table(STATE)?.insert(REVISION, applied.revision)?;
         transaction.commit()?;
     } else {
         transaction.abort()?;
     }
-    let revision = if changed { next } else { before };
-    let applied = Applied {
-        held,
-        changed,
-        revision,
-    };
     Ok((applied, events))
 }
 
@@ -159,7 +144,7 @@ fn all_hold(keys: &impl ReadableTable<Key, Held>, compares: &[Compare]) -> Resul
         let row = keys.get(compare.key().as_bytes())?;
         let found = row.as_ref().map(|row| {
             let (_, mod_revision, _, value) = row.value();
-            Found { mod_revision, value }
+            (mod_revision, value)
         });
         if !rules::holds(compare, found) {
             return Ok(false);
@@ -175,7 +160,9 @@ fn write(transaction: &redb::WriteTransaction, revision: u64, changes: &[Change]
     for (key, value) in changes {
         match value {
             Some(value) => {
-                let (created, version) = position(&keys, key, revision)?;
+                // When the key was created, and how often it has changed since.
+                let before = keys.get(key.as_slice())?.map(|row| (row.value().0, row.value().2));
+                let (created, version) = before.map_or((revision, 1), |(created, version)| (created, version + 1));
                 let held = (created, revision, version, value.as_slice());
                 keys.insert(key.as_slice(), held)?;
                 events.push(Event::Put(stored(key, held)));
@@ -185,13 +172,4 @@ fn write(transaction: &redb::WriteTransaction, revision: u64, changes: &[Change]
         }
     }
     Ok(events)
-}
-
-/// When a key that is put now was created, and how often it has changed since.
-fn position(keys: &impl ReadableTable<Key, Held>, key: &[u8], revision: u64) -> Result<(u64, u64), redb::Error> {
-    let before = keys.get(key)?;
-    Ok(before.map_or((revision, 1), |row| {
-        let (created, _, version, _) = row.value();
-        (created, version + 1)
-    }))
 }

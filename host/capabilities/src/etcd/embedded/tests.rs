@@ -76,3 +76,20 @@ async fn a_watch_that_waits_hears_of_a_change() {
     };
     assert_eq!((changes.revision, changes.events.len()), (revision, 1));
 }
+
+#[test]
+fn a_panic_of_the_database_is_caught_and_not_shown() {
+    const IN_CHILD: &str = "TEST_PANICS";
+    if std::env::var_os(IN_CHILD).is_some() {
+        assert!(caught::<()>(|| panic!("foreign words")).is_none());
+        return;
+    }
+    let name = "etcd::embedded::tests::a_panic_of_the_database_is_caught_and_not_shown";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let ran = child.args(["--exact", name, "--nocapture"]).env(IN_CHILD, "1").output();
+    let ran = ran.unwrap();
+    let shown = [ran.stdout, ran.stderr].concat();
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(ran.status.success() && shown.contains("1 passed"), "{shown}");
+    assert!(!shown.contains("foreign words"), "{shown}");
+}

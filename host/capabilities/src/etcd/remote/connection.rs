@@ -23,12 +23,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 const TOO_LATE: &str = "there was no connection in time";
 
-/// Whether to repeat a request that may have been carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Again {
-    Freely,
-    UnlessDone,
-}
+/// The client's answer to a request.
+type Asked<T> = Result<T, etcd_client::Error>;
 
 /// How to reach a cluster, and its current member.
 pub(super) struct Connection {
@@ -65,55 +61,49 @@ impl Connection {
     }
 
     /// Sends a request that changes nothing, to as many members and as often as time permits.
-    pub(super) async fn read<T, F>(&self, ask: impl Fn(Client) -> F) -> Result<T, Failed>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>>,
-    {
-        self.ask(Again::Freely, ask).await
+    pub(super) async fn read<T, F: Future<Output = Asked<T>>>(&self, ask: impl Fn(Client) -> F) -> Result<T, Failed> {
+        self.ask(true, ask).await
     }
 
     /// Sends a change. Does not repeat it if it may have been made.
-    pub(super) async fn write<T, F>(&self, ask: impl Fn(Client) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>>,
-    {
-        let answer = self.ask(Again::UnlessDone, ask).await;
+    pub(super) async fn write<T, F: Future<Output = Asked<T>>>(&self, ask: impl Fn(Client) -> F) -> Result<T, Error> {
+        let answer = self.ask(false, ask).await;
         answer.map_err(|failed| failed.failure.of_write(&failed.endpoint))
     }
 
-    async fn ask<T, F>(&self, again: Again, ask: impl Fn(Client) -> F) -> Result<T, Failed>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>>,
-    {
+    async fn ask<T, F: Future<Output = Asked<T>>>(
+        &self,
+        is_read: bool,
+        ask: impl Fn(Client) -> F,
+    ) -> Result<T, Failed> {
         let until = self.deadline();
         let mut pause = PAUSE_MIN;
         loop {
-            let failed = match self.once(again, until, &ask).await {
-                Ok(answer) => return Ok(answer),
-                Err(failed) => failed,
-            };
-            let may = match failed.failure {
-                Failure::NotSent(_) => true,
-                Failure::Lost(_) => again == Again::Freely,
+            let answer = self.once(is_read, until, &ask).await;
+            let may_repeat = match answer.as_ref().map_err(|failed| &failed.failure) {
+                Err(Failure::NotSent(_)) => true,
+                Err(Failure::Lost(_)) => is_read,
                 _ => false,
             };
-            if !may || Instant::now() + pause >= until {
-                return Err(failed);
+            if !may_repeat || Instant::now() + pause >= until {
+                return answer;
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    async fn once<T, F>(&self, again: Again, until: Instant, ask: impl Fn(Client) -> F) -> Result<T, Failed>
-    where
-        F: Future<Output = Result<T, etcd_client::Error>>,
-    {
+    async fn once<T, F: Future<Output = Asked<T>>>(
+        &self,
+        is_read: bool,
+        until: Instant,
+        ask: impl Fn(Client) -> F,
+    ) -> Result<T, Failed> {
         let link = self.link(until).await?;
         // A silent member must leave time to ask another, unless only this one may answer.
-        let limit = match again {
-            Again::Freely => Instant::now() + until.saturating_duration_since(Instant::now()) / 2,
-            Again::UnlessDone => until,
+        let limit = match is_read {
+            true => Instant::now() + until.saturating_duration_since(Instant::now()) / 2,
+            false => until,
         };
         let failure = match timeout_at(limit, ask(link.client.clone())).await {
             Ok(Ok(answer)) => return Ok(answer),
@@ -141,29 +131,23 @@ impl Connection {
             });
         };
         let generation = current.generation;
-        let endpoints = &self.settings.endpoints;
-        let endpoint = endpoints
-            .get(generation % endpoints.len().max(1))
-            .cloned()
-            .unwrap_or_default();
-        let connected = match &current.client {
-            Some(client) => Ok(client.clone()),
-            None => self.connect(&endpoint, until).await,
+        let mut endpoints = self.settings.endpoints.iter().cycle();
+        let endpoint = endpoints.nth(generation).cloned().unwrap_or_default();
+        let client = match &current.client {
+            Some(client) => client.clone(),
+            None => match self.connect(&endpoint, until).await {
+                Ok(client) => current.client.insert(client).clone(),
+                Err(failure) => {
+                    current.give_up();
+                    return Err(Failed { failure, endpoint });
+                }
+            },
         };
-        match connected {
-            Ok(client) => {
-                current.client = Some(client.clone());
-                Ok(Link {
-                    client,
-                    endpoint,
-                    generation,
-                })
-            }
-            Err(failure) => {
-                current.give_up();
-                Err(Failed { failure, endpoint })
-            }
-        }
+        Ok(Link {
+            client,
+            endpoint,
+            generation,
+        })
     }
 
     async fn connect(&self, endpoint: &str, until: Instant) -> Result<Client, Failure> {

@@ -11,7 +11,7 @@ use std::error::Error as _;
 use tonic::{Code, ConnectError, Status};
 use trueup_base::text;
 
-use crate::etcd::{Error, OPERATIONS_MAX};
+use crate::etcd::{Error, rules};
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +67,9 @@ impl Failure {
 }
 
 fn of_status(status: &Status) -> Failure {
-    if is_connect_error(status) {
+    let mut causes = std::iter::successors(status.source(), |&error| error.source());
+    // A connection that was never made carried nothing.
+    if causes.any(|error| error.is::<ConnectError>()) {
         return Failure::NotSent(status_text(status));
     }
     let says = |text: &str| status.message().contains(text);
@@ -75,9 +77,7 @@ fn of_status(status: &Status) -> Failure {
     match status.code() {
         Code::InvalidArgument if says("too many operations") => {
             // etcd does not report its own limit: assume the default, which an operator may have changed.
-            Failure::Refused(Error::TooManyOperations(
-                u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX),
-            ))
+            Failure::Refused(rules::too_many_operations())
         }
         Code::InvalidArgument if says("authentication failed") || says("user name is empty") => {
             Failure::Refused(Error::AccessDenied(text()))
@@ -91,28 +91,15 @@ fn of_status(status: &Status) -> Failure {
         Code::ResourceExhausted if says("too many requests") => Failure::NotSent(text()),
         Code::ResourceExhausted => Failure::Refused(Error::Unavailable(text())),
         Code::PermissionDenied => Failure::Refused(Error::AccessDenied(text())),
-        Code::FailedPrecondition if says("authentication is not enabled") => {
-            let text = format!("{}; leave the user out, or enable it in etcd", text());
-            Failure::Refused(Error::AccessDenied(text))
-        }
+        Code::FailedPrecondition if says("authentication is not enabled") => Failure::Refused(Error::AccessDenied(
+            text() + "; leave the user out, or enable it in etcd",
+        )),
         Code::OutOfRange if says("compacted") || says("future revision") => Failure::Compacted,
         Code::OutOfRange => Failure::TooLong,
         // etcd says so before it does anything, to clients that require a leader.
         Code::Unavailable if says("no leader") => Failure::NotSent(text()),
         _ => Failure::Lost(status_text(status)),
     }
-}
-
-/// A connection that was never made carried nothing.
-fn is_connect_error(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 fn status_text(status: &Status) -> String {

@@ -18,8 +18,7 @@ use std::sync::Arc;
 
 use etcd_client::{Client, CompareOp, Txn, TxnOp, TxnOpResponse};
 
-use self::connection::Connection;
-use self::pages::Wanted;
+use self::connection::{Connection, Failed};
 pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
 use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
 use async_trait::async_trait;
@@ -82,17 +81,17 @@ fn operation(operation: &Operation) -> TxnOp {
 impl Api for Etcd {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
         let ask = |mut client: Client| async move { client.get(key, None).await };
-        let mut answer = self.connection.read(ask).await.map_err(|failed| failed.of_read())?;
+        let mut answer = self.connection.read(ask).await.map_err(Failed::of_read)?;
         let found = answer.take_kvs().into_iter().next().map(stored);
         found.map(Stored::into_text).transpose()
     }
 
     async fn list_keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
-        pages::list(&self.connection, prefix, Wanted::Keys).await?.into_keys()
+        pages::list(&self.connection, prefix, true).await?.into_keys()
     }
 
     async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
-        pages::list(&self.connection, prefix, Wanted::All).await
+        pages::list(&self.connection, prefix, false).await
     }
 
     async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {

@@ -1,8 +1,8 @@
 //! A listing in pages, all at the revision of the first page.
 
-use etcd_client::{Client, GetOptions, GetResponse};
+use etcd_client::{Client, GetOptions};
 
-use super::connection::Connection;
+use super::connection::{Connection, Failed};
 use super::failure::Failure;
 use super::{stored, unsigned};
 use crate::etcd::{Error, Listing};
@@ -21,47 +21,46 @@ const LISTING_BYTES_MAX: usize = 256 << 20;
 /// How often a listing restarts because its revision was compacted meanwhile. Operators compact every few minutes.
 const BEGINNINGS_MAX: u32 = 3;
 
-/// What to request for each key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Only its name.
-    Keys,
-    /// Its name and its value.
-    All,
-}
-
-/// Everything under a prefix.
-pub(super) async fn list(connection: &Connection, prefix: &str, wanted: Wanted) -> Result<Listing, Error> {
-    let mut beginnings = 1;
-    loop {
-        match list_once(connection, prefix.as_bytes(), wanted).await {
-            Err(Refused::Compacted) if beginnings < BEGINNINGS_MAX => beginnings += 1,
-            Err(Refused::Compacted) => {
-                let text = format!("etcd was compacted in the middle of {BEGINNINGS_MAX} listings of `{prefix}`");
-                return Err(Error::Unavailable(text));
-            }
-            Err(Refused::For(error)) => return Err(error),
-            Ok(listing) => return Ok(listing),
+/// Everything under a prefix, or only the names.
+pub(super) async fn list(connection: &Connection, prefix: &str, keys_only: bool) -> Result<Listing, Error> {
+    for _ in 0..BEGINNINGS_MAX {
+        match list_once(connection, prefix.as_bytes(), keys_only).await {
+            Err(Failed {
+                failure: Failure::Compacted,
+                ..
+            }) => {}
+            listed => return listed.map_err(Failed::of_read),
         }
     }
+    let text = format!("etcd was compacted in the middle of {BEGINNINGS_MAX} listings of `{prefix}`");
+    Err(Error::Unavailable(text))
 }
 
-enum Refused {
-    Compacted,
-    For(Error),
-}
-
-async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Result<Listing, Refused> {
+async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> Result<Listing, Failed> {
     let mut listing = Listing::default();
     let mut bytes = 0;
     let mut limit = PAGE_KEYS;
     loop {
-        let mut page = match page(connection, prefix, &listing, wanted, limit).await? {
-            Some(page) => page,
-            None => {
+        let last = listing.entries.last();
+        let from = last.map_or_else(|| first(prefix), |last| after(&last.key));
+        let mut options = GetOptions::new().with_range(end(prefix)).with_limit(limit);
+        options = options.with_revision(i64::try_from(listing.revision).unwrap_or_default());
+        if keys_only {
+            options = options.with_keys_only();
+        }
+        let ask = |client: Client| {
+            let (from, options) = (from.clone(), options.clone());
+            async move {
+                let mut kv = client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+                kv.get(from, Some(options)).await
+            }
+        };
+        let mut page = match connection.read(ask).await {
+            Err(failed) if limit > 1 && failed.failure == Failure::TooLong => {
                 limit /= 2;
                 continue;
             }
+            page => page?,
         };
         if listing.revision == 0 {
             listing.revision = page.header().map_or(0, |header| unsigned(header.revision()));
@@ -71,7 +70,10 @@ async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Re
         if bytes > LISTING_BYTES_MAX {
             let prefix = String::from_utf8_lossy(prefix);
             let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
-            return Err(Refused::For(Error::Unavailable(text)));
+            return Err(Failed {
+                failure: Failure::Refused(Error::Unavailable(text)),
+                endpoint: String::new(),
+            });
         }
         // An empty page that claims to have a successor would repeat forever.
         let is_last = !page.more() || entries.is_empty();
@@ -79,40 +81,6 @@ async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Re
         if is_last {
             return Ok(listing);
         }
-    }
-}
-
-/// The page after the listed keys; `None` if it is too long and can be shorter.
-async fn page(
-    connection: &Connection,
-    prefix: &[u8],
-    listed: &Listing,
-    wanted: Wanted,
-    limit: i64,
-) -> Result<Option<GetResponse>, Refused> {
-    let from = listed
-        .entries
-        .last()
-        .map_or_else(|| first(prefix), |last| after(&last.key));
-    let mut options = GetOptions::new().with_range(end(prefix)).with_limit(limit);
-    options = options.with_revision(i64::try_from(listed.revision).unwrap_or_default());
-    if wanted == Wanted::Keys {
-        options = options.with_keys_only();
-    }
-    let ask = |client: Client| {
-        let (from, options) = (from.clone(), options.clone());
-        async move {
-            let mut kv = client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
-            kv.get(from, Some(options)).await
-        }
-    };
-    match connection.read(ask).await {
-        Ok(page) => Ok(Some(page)),
-        Err(failed) => match failed.failure {
-            Failure::Compacted => Err(Refused::Compacted),
-            Failure::TooLong if limit > 1 => Ok(None),
-            _ => Err(Refused::For(failed.of_read())),
-        },
     }
 }
 

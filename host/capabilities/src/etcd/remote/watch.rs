@@ -164,9 +164,8 @@ async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(),
         .with_prefix()
         .with_count_only()
         .with_revision(i64::try_from(after).unwrap_or(i64::MAX));
-    let prefix = first(prefix);
     let ask = |mut client: Client| {
-        let (prefix, options) = (prefix.clone(), options.clone());
+        let (prefix, options) = (first(prefix), options.clone());
         async move { client.get(prefix, Some(options)).await }
     };
     let known = connection.read(ask).await;
