@@ -11,7 +11,7 @@ use trueup_benches::measure::{digits, quickest, ratio, show, timed};
 use trueup_benches::plugin::{self, Plugin};
 use trueup_benches::pods::{self, Stage};
 use trueup_benches::table::{self, against, row, times};
-use trueup_capabilities::checkpoint::simulated::Simulated;
+use trueup_capabilities::checkpoint::Simulated;
 
 /// How much to measure.
 struct Effort {

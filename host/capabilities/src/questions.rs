@@ -14,7 +14,7 @@ use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
 pub static CAPABILITIES: [&Capability; 7] = [
-    &checkpoint::reading::CAPABILITY,
+    &checkpoint::CAPABILITY,
     &cri::CAPABILITY,
     &etcd::reading::CAPABILITY,
     &lbaas::reading::CAPABILITY,

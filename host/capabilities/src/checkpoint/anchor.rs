@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::replace;
 
-use super::disk::Disk;
+use super::place::Disk;
 use super::{Error, format, generations, place};
 
 /// The position of a store.
@@ -92,7 +92,7 @@ impl Anchor {
                 let written = disk.write_at(&open.file, &text(mark), line * LINE_BYTES as u64);
                 written.map(|()| (open.mark, open.line) = (mark, line))
             }
-            None => self.create(disk, mark),
+            none => write(disk, &self.path, mark).map(|file| *none = Some(Open { file, mark, line: 0 })),
         };
         if let Err(error) = &raised
             && !self.has_failed
@@ -101,12 +101,6 @@ impl Anchor {
             tracing::warn!("checkpoint: {path}: writing: {error}; a loss of newer entries is not detected meanwhile");
         }
         self.has_failed = raised.is_err();
-    }
-
-    fn create(&mut self, disk: &dyn Disk, mark: Mark) -> io::Result<()> {
-        let file = write(disk, &self.path, mark)?;
-        self.open = Some(Open { file, mark, line: 0 });
-        Ok(())
     }
 }
 
@@ -170,12 +164,10 @@ fn way_out(path: &Path) -> String {
     if is_foreign && matches!(look(path), Ok(None)) {
         return "it is no checkpoint, and has no anchor beside it: give the path of one".to_owned();
     }
-    let restore = match generations::list(path).unwrap_or_default().first() {
-        Some(newest) => {
-            format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, or ")
-        }
-        None => String::new(),
-    };
+    let newest = generations::list(path).unwrap_or_default().first().copied();
+    let restore = newest.map_or_else(String::new, |newest| {
+        format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, or ")
+    });
     let accept = format!("`trueup checkpoint accept {shown}` goes on with");
     let accept = match content.map(|bytes| format::scan(&bytes, None)) {
         Ok(Ok(_)) => format!("{accept} what is there"),
@@ -225,7 +217,7 @@ fn mark_of(line: &[u8]) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::disk::Real;
+    use super::super::place::Real;
     use super::*;
 
     fn mark(epoch: u64, records: u64) -> Mark {

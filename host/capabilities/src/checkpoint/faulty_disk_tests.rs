@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 
 use super::Store;
-use super::disk::{Disk, Real};
 use super::file::{File, Settings};
 use super::json_file::JsonFile;
+use super::place::{Disk, Real};
 use crate::metrics::Registry;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,16 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::Notify;
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{Anchor, Mark};
-use super::disk::{Disk, Real};
 use super::format::{self, Version};
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
-use super::syncs::Syncs;
-use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
+use super::place::{self, Disk, Real};
+use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, within};
 use crate::metrics::Registry;
 use async_trait::async_trait;
 
@@ -88,9 +87,8 @@ struct State {
 impl State {
     /// From here on, a loss of durable changes is detected.
     fn anchor(&mut self, disk: &dyn Disk) {
-        if let Content::Log(log) = &self.content {
-            let records = log.durable.next - 1;
-            let epoch = log.epoch;
+        if let Content::Log(Log { epoch, durable, .. }) = self.content {
+            let records = durable.next - 1;
             self.anchor.raise(disk, Mark { epoch, records });
         }
     }
@@ -98,11 +96,10 @@ impl State {
 
 #[derive(Debug)]
 enum Content {
-    /// The file must not be touched. Checked again at every call, since an operator may have moved it away.
-    Unusable(Error),
-    /// The file was found damaged while it was open. It is not judged again while it is the same file: an answered
-    /// record at its end would look like an interrupted write.
-    Damaged(Error, (u64, u64)),
+    /// The file must not be touched. Checked again at every call, since an operator may have moved it away. A file that
+    /// was found damaged while it was open is identified: it is not judged again while it is the same one, since an
+    /// answered record at its end would look like an interrupted write.
+    Unusable(Error, Option<(u64, u64)>),
     /// There is no file.
     Missing,
     Log(Log),
@@ -165,17 +162,13 @@ impl File {
         })
     }
 
-    async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.shared.turn).lock_owned().await
-    }
-
     /// Runs `work` in its turn. The turn lasts until the work is done, even if the caller no longer waits.
     async fn in_turn<T: Send + 'static>(
         &self,
-        turn: OwnedMutexGuard<()>,
         work: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let shared = Arc::clone(&self.shared);
+        let turn = Arc::clone(&shared.turn).lock_owned().await;
         blocking(move || {
             let _turn = turn;
             work(&shared)
@@ -187,37 +180,32 @@ impl File {
 #[async_trait]
 impl Store for File {
     async fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        let (turn, data) = (self.turn().await, data.to_owned());
-        self.in_turn(turn, move |shared| shared.checkpoint(&data)).await
+        let data = data.to_owned();
+        self.in_turn(move |shared| shared.checkpoint(&data)).await
     }
 
     async fn append(&self, entry: &str) -> Result<(), Error> {
-        let turn = self.turn().await;
-        if self.shared.settings.shared_sync && !self.shared.is_unusable() {
-            // A write into the system's cache is too cheap to move to another thread.
-            return self.shared.append(entry);
+        if self.shared.settings.shared_sync {
+            let _turn = self.shared.turn.lock().await;
+            if !self.shared.is_unusable() {
+                // A write into the system's cache is too cheap to move to another thread.
+                return self.shared.append(entry);
+            }
         }
         let entry = entry.to_owned();
-        self.in_turn(turn, move |shared| shared.append(&entry)).await
+        self.in_turn(move |shared| shared.append(&entry)).await
     }
 
     async fn restore(&self) -> Result<Option<Saved>, Error> {
-        let turn = self.turn().await;
-        self.in_turn(turn, Shared::restore).await
+        self.in_turn(Shared::restore).await
     }
 
+    /// Only shared syncs count changes.
     fn written(&self) -> u64 {
-        if self.shared.settings.shared_sync {
-            self.shared.state.lock().syncs.written
-        } else {
-            0
-        }
+        self.shared.state.lock().syncs.written
     }
 
     async fn durable(&self, written: u64) -> Result<(), Error> {
-        if !self.shared.settings.shared_sync {
-            return Ok(());
-        }
         loop {
             let settled = self.shared.settled.notified();
             let mut settled = std::pin::pin!(settled);
@@ -253,7 +241,7 @@ impl Shared {
     }
 
     fn is_unusable(&self) -> bool {
-        matches!(self.state.lock().content, Content::Unusable(_) | Content::Damaged(..))
+        matches!(self.state.lock().content, Content::Unusable(..))
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Error {
@@ -266,8 +254,7 @@ impl Shared {
     }
 
     fn identity_at_path(&self) -> Option<(u64, u64)> {
-        let meta = std::fs::symlink_metadata(self.path()).ok()?;
-        Some(place::identity(&meta))
+        place::identity_at(self.path()).ok().flatten()
     }
 
     fn append(&self, entry: &str) -> Result<(), Error> {
@@ -305,7 +292,7 @@ impl Shared {
         let log = match &mut state.content {
             Content::Log(log) => log,
             Content::Missing => return Err(Error::Unavailable("nothing to append to".to_owned())),
-            Content::Unusable(error) | Content::Damaged(error, _) => return Err(error.clone()),
+            Content::Unusable(error, _) => return Err(error.clone()),
         };
         let path = self.path().display();
         if let Some(refusal) = &state.refusal {
@@ -354,10 +341,10 @@ impl Shared {
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         within(self.path(), "the data", data, DATA_BYTES_MAX)?;
         let is_known = match &self.state.lock().content {
-            Content::Unusable(_) | Content::Damaged(..) => false,
-            Content::Missing => place::look(self.path())?.is_none(),
+            Content::Unusable(..) => false,
+            Content::Log(log) if self.is_at_path(log) => true,
             // If the file is gone, its content is known here, and this checkpoint restores it.
-            Content::Log(log) => self.is_at_path(log) || place::look(self.path())?.is_none(),
+            Content::Missing | Content::Log(_) => place::look(self.path())?.is_none(),
         };
         if !is_known {
             // Another file, or none, exists now: replace it only if it is readable.
@@ -375,7 +362,7 @@ impl Shared {
         state.turnovers += 1;
         state.content = match log {
             Ok(log) => Content::Log(log),
-            Err(error) => Content::Unusable(error),
+            Err(error) => Content::Unusable(error, None),
         };
         state.refusal = unsure.as_ref().map(|error| error.text().to_owned());
         if unsure.is_none() {
@@ -400,7 +387,7 @@ impl Shared {
         let known = state.anchor.mark().map_or(0, |mark| mark.epoch);
         let present = match &state.content {
             Content::Log(log) => log.epoch,
-            Content::Missing | Content::Unusable(_) | Content::Damaged(..) => 0,
+            Content::Missing | Content::Unusable(..) => 0,
         };
         known.max(present) + 1
     }
@@ -421,12 +408,31 @@ impl Shared {
                 }
             };
             let synced = self.disk.sync_data(&log.file);
-            let mut state = self.state.lock();
-            let failure = self.note_sync(&mut state, turnovers, written, log.end, synced);
-            let goes_on = failure.is_none() && state.syncs.answer(state.syncs.wanted).is_none();
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            let mut cut_at = None;
+            match (&mut state.content, synced) {
+                // A checkpoint came meanwhile and made everything before it durable.
+                _ if state.turnovers != turnovers => {}
+                (Content::Log(open), Ok(())) => {
+                    open.durable = log.end;
+                    state.syncs.durable = state.syncs.durable.max(written);
+                    state.anchor(self.disk.as_ref());
+                }
+                (Content::Log(open), Err(error)) => {
+                    open.end = open.durable;
+                    cut_at = Some(open.end.offset);
+                    let error = self.failed("syncing entries", &error);
+                    tracing::error!("checkpoint: {}; what was not durable is given up", error.text());
+                    state.refusal = Some(error.text().to_owned());
+                    state.syncs.fail(&error);
+                }
+                _ => {}
+            }
+            let goes_on = cut_at.is_none() && state.syncs.answer(state.syncs.wanted).is_none();
             state.syncs.is_running = goes_on;
-            drop(state);
-            if let Some(end) = failure {
+            drop(guard);
+            if let Some(end) = cut_at {
                 self.cut_back(&log.file, end, true);
             }
             if !goes_on {
@@ -435,40 +441,48 @@ impl Shared {
             self.settled.notify_waiters();
         }
     }
+}
 
-    /// Records the result of a sync that began with `written` changes and this end. After a failure, returns where to
-    /// cut.
-    fn note_sync(
-        &self,
-        state: &mut State,
-        turnovers: u64,
-        written: u64,
-        end: End,
-        synced: io::Result<()>,
-    ) -> Option<u64> {
-        if state.turnovers != turnovers {
-            // A checkpoint came meanwhile and made everything before it durable.
-            return None;
+/// The state of waiting callers. Changes are counted from the store's opening.
+#[derive(Debug, Default)]
+struct Syncs {
+    written: u64,
+    durable: u64,
+    /// The highest change that any caller waits for.
+    wanted: u64,
+    /// Whether a sync is running.
+    is_running: bool,
+    /// Why the changes after `durable` are lost. Every caller that asks for them or for later changes gets this error.
+    failed: Option<Error>,
+    /// Changes after the first and up to the second number may be lost, whatever became durable later. If syncs failed
+    /// several times, the range spans all failures. Callers in between are asked to check once more, which is harmless.
+    lost: Option<(u64, u64)>,
+}
+
+impl Syncs {
+    /// Gives up all changes that are not durable.
+    fn fail(&mut self, error: &Error) {
+        let after = self.lost.map_or(self.durable, |(after, _)| after);
+        self.lost = Some((after, self.written));
+        self.failed = Some(error.clone());
+    }
+
+    /// Starts again with everything durable. This counts as a change, to distinguish it from what was lost.
+    fn renew(&mut self) {
+        self.written += 1;
+        self.durable = self.written;
+        self.failed = None;
+    }
+
+    /// The answer for a caller that asks for the first `wanted` changes; `None` if it is not known yet.
+    fn answer(&self, wanted: u64) -> Option<Result<(), Error>> {
+        if self.lost.is_some_and(|(after, last)| after < wanted && wanted <= last) {
+            let why = || Error::Unavailable("the sync that covered this change failed".to_owned());
+            return Some(Err(self.failed.clone().unwrap_or_else(why)));
         }
-        let Content::Log(log) = &mut state.content else {
-            return None;
-        };
-        match synced {
-            Ok(()) => {
-                log.durable = end;
-                state.syncs.durable = state.syncs.durable.max(written);
-                state.anchor(self.disk.as_ref());
-                None
-            }
-            Err(error) => {
-                log.end = log.durable;
-                let offset = log.end.offset;
-                let error = self.failed("syncing entries", &error);
-                tracing::error!("checkpoint: {}; what was not durable is given up", error.text());
-                state.refusal = Some(error.text().to_owned());
-                state.syncs.fail(&error);
-                Some(offset)
-            }
+        match wanted <= self.durable {
+            true => Some(Ok(())),
+            false => self.failed.clone().map(Err),
         }
     }
 }

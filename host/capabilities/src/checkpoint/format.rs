@@ -32,23 +32,12 @@ pub(super) enum Version {
 }
 
 impl Version {
-    fn header_bytes(self) -> usize {
+    /// The bytes of the header, and those before the payload that a record's CRC covers.
+    fn bytes(self) -> (usize, usize) {
         match self {
-            Self::One => 16,
-            Self::Two => HEADER_BYTES,
+            Self::One => (16, 13),
+            Self::Two => (HEADER_BYTES, RECORD_HEAD_BYTES - CRC_BYTES),
         }
-    }
-
-    /// The bytes before the payload that a record's CRC covers.
-    fn fact_bytes(self) -> usize {
-        match self {
-            Self::One => 13,
-            Self::Two => 21,
-        }
-    }
-
-    fn record_head_bytes(self) -> usize {
-        self.fact_bytes() + 4
     }
 }
 
@@ -59,6 +48,8 @@ pub(super) const HEADER_BYTES: usize = 24;
 
 /// The size of a record's head, before its payload.
 pub(super) const RECORD_HEAD_BYTES: usize = 25;
+
+const CRC_BYTES: usize = 4;
 
 const KIND_DATA: u8 = 1;
 const KIND_ENTRY: u8 = 2;
@@ -144,15 +135,13 @@ struct Record<'a> {
 /// where and how, or what is lost: the caller must not treat the rest as complete.
 pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     let scan = intact(bytes)?;
-    if let Some(Torn {
-        record, reason, offset, ..
-    }) = &scan.torn
-    {
-        let start = usize::try_from(*offset).unwrap_or(bytes.len());
-        let durable = durable_behind(scan.version, bytes, start, *record);
+    if let Some(torn) = &scan.torn {
+        let (record, offset, reason) = (torn.record, torn.offset, torn.reason);
+        let start = usize::try_from(offset).unwrap_or(bytes.len());
+        let durable = durable_behind(scan.version, bytes, start, record);
         let anchored = known.filter(|known| known.epoch == scan.epoch);
         if let Some(durable) = durable.max(anchored.map(|known| known.records))
-            && durable >= *record
+            && durable >= record
         {
             return Err(format!(
                 "record {record} at offset {offset} is damaged: {reason}; records up to {durable} were durable, so \
@@ -166,7 +155,7 @@ pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
 /// The records before the first that is not intact, whether that one was answered or not. Fails without any.
 pub(super) fn intact(bytes: &[u8]) -> Result<Scan, String> {
     let (version, epoch) = read_header(bytes)?;
-    let start = version.header_bytes();
+    let (start, _) = version.bytes();
     let damaged = |reason: &str| format!("record 0 at offset {start} is damaged: {reason}");
     let data = record_at(version, bytes, start).map_err(damaged)?;
     if data.number != 0 {
@@ -215,7 +204,7 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<(Version, u64), String> {
         return damaged("it does not begin with `TRUEUPCK`");
     }
     let version = if found == 1 { Version::One } else { Version::Two };
-    let facts = version.header_bytes() - 4;
+    let facts = version.bytes().0 - CRC_BYTES;
     let (Some(facts), Some(crc)) = (bytes.get(..facts), u32_at(bytes, facts)) else {
         return damaged("it is cut short");
     };
@@ -237,7 +226,7 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<(Version, u64), String> {
 fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>, &'static str> {
     const SHORT: &str = "it is cut short";
     let rest = bytes.get(offset..).unwrap_or_default();
-    let fact_bytes = version.fact_bytes();
+    let (_, fact_bytes) = version.bytes();
     let (Some(facts), Some(length), Some(&kind), Some(number), Some(crc)) = (
         rest.get(..fact_bytes),
         u32_at(rest, 0),
@@ -259,7 +248,7 @@ fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>
     if length > most {
         return Err("it is longer than a record can be");
     }
-    let head_bytes = version.record_head_bytes();
+    let head_bytes = fact_bytes + CRC_BYTES;
     let payload = rest.get(head_bytes..head_bytes + length).ok_or(SHORT)?;
     if crc32c::crc32c_append(crc32c::crc32c(facts), payload) != crc {
         return Err("wrong CRC");

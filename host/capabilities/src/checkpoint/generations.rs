@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::replace;
 
-use super::disk::Disk;
+use super::place::Disk;
 use super::{Error, place};
 
 /// How many replaced files to keep.
@@ -81,6 +81,13 @@ pub(super) fn replace(
     Ok((file, unsure.err()))
 }
 
+/// As [`replace`], if what is at `path` may be replaced. Fails also if the new file may not survive a crash.
+pub(super) fn put(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<(), Error> {
+    place::look(path)?;
+    let (_, unsure) = replace(disk, path, keep, pieces)?;
+    unsure.map_or(Ok(()), Err)
+}
+
 /// Writes a synced file with these bytes, replacing one that an earlier attempt left.
 pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
     replace::remove(new)?;
@@ -101,18 +108,14 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
         Keep::Newest(count) => count.min(GENERATION_MAX),
         Keep::All => GENERATION_MAX,
     };
-    let Some(present) = there(path)? else {
-        return Ok(());
-    };
-    let first = path_of(path, 1);
-    if there(&first)? == Some(present) {
+    let (present, first) = (place::identity_at(path)?, path_of(path, 1));
+    if present.is_none() || place::identity_at(&first)? == present {
         return Ok(());
     }
     let free = first_free(path, most)?;
     if let (None, Keep::All) = (free, keep) {
-        return Err(io::Error::other(format!(
-            "there are {GENERATION_MAX} generations already"
-        )));
+        let text = format!("there are {GENERATION_MAX} generations already");
+        return Err(io::Error::other(text));
     }
     let last = free.unwrap_or(most);
     if last == 1 && free.is_none() {
@@ -126,17 +129,9 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
 
 fn first_free(path: &Path, most: u32) -> io::Result<Option<u32>> {
     for number in 1..=most {
-        if there(&path_of(path, number))?.is_none() {
+        if place::identity_at(&path_of(path, number))?.is_none() {
             return Ok(Some(number));
         }
     }
     Ok(None)
-}
-
-fn there(path: &Path) -> io::Result<Option<(u64, u64)>> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) => Ok(Some(place::identity(&meta))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
-use super::disk::{Disk, Real};
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
+use super::place::{Disk, Real};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use async_trait::async_trait;
 
@@ -56,15 +56,14 @@ impl JsonFile {
     pub(super) fn open_on(disk: Arc<dyn Disk>, path: PathBuf, keep_generations: u32) -> Result<Self, OpenError> {
         let lock = lock::take(&path)?;
         let anchor = Anchor::of(&path);
-        Ok(Self {
-            shared: Arc::new(Shared {
-                path,
-                keep_generations,
-                disk,
-                turn: Mutex::new(anchor),
-                _lock: lock,
-            }),
-        })
+        let shared = Arc::new(Shared {
+            path,
+            keep_generations,
+            disk,
+            turn: Mutex::new(anchor),
+            _lock: lock,
+        });
+        Ok(Self { shared })
     }
 }
 
@@ -73,11 +72,8 @@ impl Shared {
         let mut anchor = self.turn.lock();
         let path = &self.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
-        place::look(path)?;
         let keep = Keep::Newest(self.keep_generations);
-        let pieces = [data.as_bytes(), b"\n"];
-        let (_, unsure) = generations::replace(self.disk.as_ref(), path, keep, &pieces)?;
-        unsure.map_or(Ok(()), Err)?;
+        generations::put(self.disk.as_ref(), path, keep, &[data.as_bytes(), b"\n"])?;
         anchor.raise(self.disk.as_ref(), MARK);
         Ok(())
     }
@@ -105,9 +101,8 @@ pub(super) fn read(path: &Path, file: &mut std::fs::File) -> Result<String, Erro
     let shown = path.display();
     if bytes.len() as u64 > most {
         let found = file.metadata().map_or(bytes.len() as u64, |meta| meta.len());
-        return Err(Error::Unavailable(format!(
-            "{shown}: the data is too large: {found} bytes"
-        )));
+        let text = format!("{shown}: the data is too large: {found} bytes");
+        return Err(Error::Unavailable(text));
     }
     String::from_utf8(bytes).map_err(|error| Error::Corrupt(format!("{shown}: not text: {error}")))
 }

@@ -5,10 +5,7 @@
 //! operator -> tools: what is stored, copied between stores, an earlier checkpoint brought back
 //! ```
 
-mod accept;
 mod anchor;
-mod binding;
-mod disk;
 #[cfg(test)]
 mod faulty_disk_tests;
 pub mod file;
@@ -17,16 +14,22 @@ mod generations;
 pub mod json_file;
 mod lock;
 mod place;
-pub(crate) mod reading;
-pub mod simulated;
-mod syncs;
 pub mod tools;
 
-pub use lock::OpenError;
-
-pub use crate::bindings::checkpoint::store::{Error, Saved};
-
 use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::Value;
+use trueup_journal::Ask;
+
+use crate::ask::{Nothing, args};
+use crate::bindings::checkpoint::store;
+use crate::grants::{Access, EVERYTHING, OWN};
+use crate::guard::Guard;
+use crate::host::Host;
+use crate::reading::{self, Capability, Function, Granted, Need, Reading, Write, access, stored, text, unless_refused};
+
+pub use lock::OpenError;
+pub use store::{Error, Saved};
 
 /// The maximum size of a checkpoint's data: some 500,000 allocations, far more than a node has addresses.
 pub const DATA_BYTES_MAX: usize = 64 << 20;
@@ -68,22 +71,19 @@ pub trait Store: Send + Sync {
 
 /// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
-    if text.len() <= max {
-        return Ok(());
+    let (path, bytes) = (path.display(), text.len());
+    match bytes <= max {
+        true => Ok(()),
+        false => Err(Error::Unavailable(format!(
+            "{path}: {what} is too large: {bytes} bytes"
+        ))),
     }
-    let path = path.display();
-    Err(Error::Unavailable(format!(
-        "{path}: {what} is too large: {} bytes",
-        text.len()
-    )))
 }
 
 /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => Err(Error::Unavailable(format!("the checkpoint storage stopped: {error}"))),
-    }
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Error::Unavailable(format!("the checkpoint storage stopped: {error}"))))
 }
 
 impl Saved {
@@ -110,5 +110,115 @@ impl Error {
     pub fn text(&self) -> &str {
         let (Self::Unavailable(text) | Self::Corrupt(text) | Self::AccessDenied(text)) = self;
         text
+    }
+}
+
+/// A store in memory. Keeps its data as long as it lives; clones of the `Arc` around it share the storage.
+#[derive(Debug, Default)]
+pub struct Simulated(Mutex<Option<Saved>>);
+
+impl Simulated {
+    /// A store that holds `saved`; `None` means that nothing was ever stored.
+    pub fn new(saved: Option<Saved>) -> Self {
+        Self(Mutex::new(saved))
+    }
+
+    /// The currently stored data.
+    pub fn saved(&self) -> Option<Saved> {
+        self.0.lock().clone()
+    }
+}
+
+#[async_trait]
+impl Store for Simulated {
+    async fn checkpoint(&self, data: &str) -> Result<(), Error> {
+        *self.0.lock() = Some(Saved::of(data));
+        Ok(())
+    }
+
+    async fn append(&self, entry: &str) -> Result<(), Error> {
+        let mut saved = self.0.lock();
+        let nothing = || Error::Unavailable("nothing to append to".to_owned());
+        saved.as_mut().ok_or_else(nothing)?.entries.push(entry.to_owned());
+        Ok(())
+    }
+
+    async fn restore(&self) -> Result<Option<Saved>, Error> {
+        Ok(self.saved())
+    }
+}
+
+impl<'a> Guard<'a> {
+    /// Returns the store if the guest may make this request.
+    fn store(mut self, access: Access) -> Result<&'a dyn Store, Error> {
+        let what = || format!("no grant to {access} its own checkpoint");
+        self.count("checkpoint", 1)
+            .and_then(|()| self.check("checkpoint", access, OWN, what))
+            .map_err(Error::AccessDenied)?;
+        let store = self.backends.checkpoint.as_deref();
+        store.ok_or_else(|| Error::Unavailable("this host has no checkpoint storage for this guest".to_owned()))
+    }
+}
+
+impl store::Host for Host {
+    async fn checkpoint(&mut self, data: String) -> wasmtime::Result<Result<(), Error>> {
+        self.ask("store.checkpoint", &args!(data: String), async |guard| {
+            guard.store(Access::Write)?.checkpoint(&data).await
+        })
+        .await
+    }
+
+    async fn append(&mut self, entry: String) -> wasmtime::Result<Result<(), Error>> {
+        self.ask("store.append", &args!(entry: String), async |guard| {
+            guard.store(Access::Write)?.append(&entry).await
+        })
+        .await
+    }
+
+    async fn restore(&mut self) -> wasmtime::Result<Result<Option<Saved>, Error>> {
+        self.ask("store.restore", &Nothing {}, async |guard| {
+            guard.store(Access::Read)?.restore().await
+        })
+        .await
+    }
+}
+
+/// How its questions are read.
+pub(crate) static CAPABILITY: Capability = Capability {
+    package: "checkpoint",
+    grant: Some(Granted {
+        name: "checkpoint",
+        scope: r#""own""#,
+        is_scope: |text| [OWN, EVERYTHING].contains(&text),
+        example: r#""own""#,
+    }),
+    limits_destroying: false,
+    functions: &[
+        Function::write("store.append", the_store),
+        Function::write("store.checkpoint", the_store),
+        Function::read("store.restore"),
+    ],
+    reader: || Box::new(Reader),
+};
+
+fn the_store(_: &Value) -> String {
+    "the store".to_owned()
+}
+
+struct Reader;
+
+impl Reading for Reader {
+    fn needs(&mut self, ask: &Ask) -> Vec<Need> {
+        unless_refused(ask, || vec![Need::Access(access(ask), OWN.to_owned())])
+    }
+
+    fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {
+        let args: Value = reading::args(ask).unwrap_or_default();
+        let (kind, member) = match ask.name.as_str() {
+            "store.append" => ("record", "entry"),
+            "store.checkpoint" => ("checkpoint", "data"),
+            _ => return Vec::new(),
+        };
+        vec![stored(n, ask, kind, String::new(), text(&args, member))]
     }
 }

@@ -6,12 +6,13 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::Error;
 use rustix::fs::OFlags;
 pub(super) use trueup_base::regular::folder_of;
+use trueup_base::replace;
 
 const FILE_MODE: u32 = 0o600;
 
@@ -80,6 +81,15 @@ pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Error> {
 /// Identifies a file independent of its name.
 pub(super) fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
+}
+
+/// The identity of the file at the path; `None` if there is none.
+pub(super) fn identity_at(path: &Path) -> io::Result<Option<(u64, u64)>> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(identity(&meta))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates a file that must not exist yet.
@@ -168,3 +178,42 @@ pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
         _ => Error::Unavailable(text),
     }
 }
+
+/// The operations through which a store's bytes reach the disk: one place where tests can make them fail. Each is the system call of the same name.
+pub(super) trait Disk: Send + Sync + std::fmt::Debug {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    /// Syncs the file's bytes and its length.
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn sync_all(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn cut(&self, file: &File, bytes: u64) -> io::Result<()> {
+        file.set_len(bytes)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    /// Syncs the names in a folder.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        replace::sync_folder(folder)
+    }
+}
+
+/// The disk of the machine.
+#[derive(Debug)]
+pub(super) struct Real;
+
+impl Disk for Real {}

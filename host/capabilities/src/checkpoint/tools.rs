@@ -14,17 +14,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use super::accept::{Accepted, accept};
 pub use super::anchor::Mark;
 pub use super::format::Torn;
 
-use super::accept::{next_epoch, not_there};
-use super::anchor;
-use super::disk::Real;
-use super::format::Scan;
+use super::anchor::{self, FORGOTTEN};
+use super::format::{self, Scan, Version};
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
-use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, format, json_file, place, within};
+use super::place::{self, Real};
+use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, json_file, within};
 
 /// The format of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -158,7 +156,7 @@ const LOOKS_MAX: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads a `file` store, which must hold at least what is `known`.
-pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
+fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
     let bytes = place::read_bytes(path)?;
     format::scan(&bytes, known).map_err(|damage| {
         // With the anchor, the text says as the host does how far the store was durable.
@@ -167,16 +165,16 @@ pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error>
     })
 }
 
-/// As `read_file`, but reads again if a host has the file open and the end looks unfinished.
-fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
+/// As `read`, but reads a `file` store again if a host has it open and the end looks unfinished.
+fn read_in_use(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
     for _ in 1..LOOKS_MAX {
-        match read_file(path, known) {
+        match read(path, kind, known) {
             Ok(reading) if reading.torn.is_none() => return Ok(reading),
-            _ if lock::holder(path).is_none() => break,
+            _ if kind == Kind::JsonFile || lock::holder(path).is_none() => break,
             _ => std::thread::sleep(LOOK_PAUSE),
         }
     }
-    read_file(path, known)
+    read(path, kind, known)
 }
 
 /// The kind of the store at this path; `None` if nothing exists there.
@@ -196,9 +194,21 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>, ToolError> {
 }
 
 fn kind_there(path: &Path) -> Result<Kind, ToolError> {
-    match kind_of(path)? {
-        Some(found) => Ok(found),
-        None => Err(not_there(path)?),
+    if let Some(found) = kind_of(path)? {
+        return Ok(found);
+    }
+    // It never existed, or it is gone.
+    Err(match anchor::lost(anchor::look(path)?, None) {
+        None => ToolError::Misused(format!("`{}`: there is no checkpoint", path.display())),
+        Some(lost) => anchor::corrupt(path, &lost).into(),
+    })
+}
+
+/// What the anchor of a store says; `None` also for a kind without records, whose anchor says nothing of its content.
+fn known_of(path: &Path, kind: Kind) -> Result<Option<Mark>, Error> {
+    match kind {
+        Kind::File => anchor::look(path),
+        Kind::JsonFile => Ok(None),
     }
 }
 
@@ -209,49 +219,35 @@ fn kind_there(path: &Path) -> Result<Kind, ToolError> {
 pub fn look(path: &Path) -> Result<Picture, ToolError> {
     let kind = kind_there(path)?;
     let holder = lock::holder(path);
-    let mut picture = Picture {
+    let generations = generations_beside(path)?;
+    // Read the anchor before the file: a host that writes meanwhile raises both.
+    let known = known_of(path, kind)?;
+    let mut damage = None;
+    let reading = match (kind, read_in_use(path, kind, None)) {
+        (Kind::File, Err(found)) => {
+            let before = format::intact(&place::read_bytes(path)?).map_err(|_| found.clone())?;
+            damage = Some(found);
+            Scan { torn: None, ..before }
+        }
+        (_, reading) => reading?,
+    };
+    let has_records = kind == Kind::File;
+    Ok(Picture {
         path: path.to_owned(),
         kind,
-        bytes: 0,
-        data_bytes: 0,
-        entries: 0,
-        last_sequence: None,
-        end: None,
-        tail: None,
-        lost: None,
+        bytes: reading.bytes,
+        data_bytes: reading.saved.data.len(),
+        entries: reading.saved.entries.len(),
+        last_sequence: has_records.then_some(reading.mark().records),
+        end: has_records.then_some(reading.end),
+        lost: anchor::lost(known, Some(reading.mark())),
+        tail: reading.torn,
         pid: holder.flatten(),
         in_use: holder.is_some(),
-        generations: generations_beside(path)?,
-        saved: Saved::of(""),
-        damage: None,
-    };
-    match kind {
-        Kind::File => {
-            // Read the anchor before the file: a host that writes meanwhile raises both.
-            let known = anchor::look(path)?;
-            let reading = match read_file_in_use(path, None) {
-                Ok(reading) => reading,
-                Err(damage) => {
-                    let before = format::intact(&place::read_bytes(path)?).map_err(|_| damage.clone())?;
-                    picture.damage = Some(damage);
-                    Scan { torn: None, ..before }
-                }
-            };
-            picture.lost = anchor::lost(known, Some(reading.mark()));
-            picture.bytes = reading.bytes;
-            picture.end = Some(reading.end);
-            picture.tail = reading.torn;
-            picture.last_sequence = Some(reading.saved.entries.len() as u64);
-            picture.saved = reading.saved;
-        }
-        Kind::JsonFile => {
-            picture.saved = read_json(path)?;
-            picture.bytes = size(path)?;
-        }
-    }
-    picture.data_bytes = picture.saved.data.len();
-    picture.entries = picture.saved.entries.len();
-    Ok(picture)
+        generations,
+        saved: reading.saved,
+        damage,
+    })
 }
 
 fn size(path: &Path) -> Result<u64, Error> {
@@ -269,28 +265,25 @@ fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
         .collect()
 }
 
-/// The text of a `json-file` store, without its trailing newline.
-pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
+/// The content of a store, which must hold at least what is `known` if it has records. The text of a `json-file` store
+/// counts as data without records, and without its trailing newline.
+fn read(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
+    if kind == Kind::File {
+        return read_file(path, known);
+    }
     let mut file = place::open_any(path)?.ok_or_else(|| place::gone(path))?;
     let mut data = json_file::read(path, &mut file)?;
+    let bytes = data.len() as u64;
     if data.ends_with('\n') {
         data.pop();
     }
-    Ok(Saved::of(data))
-}
-
-/// The content of a store, which must hold at least what is `known` if it has records; and an interrupted write.
-fn read(
-    path: &Path,
-    kind: Kind,
-    known: impl FnOnce() -> Result<Option<Mark>, Error>,
-) -> Result<(Saved, Option<Torn>), Error> {
-    Ok(match kind {
-        Kind::File => {
-            let scan = read_file(path, known()?)?;
-            (scan.saved, scan.torn)
-        }
-        Kind::JsonFile => (read_json(path)?, None),
+    Ok(Scan {
+        version: Version::One,
+        epoch: json_file::MARK.epoch,
+        saved: Saved::of(data),
+        bytes,
+        end: bytes,
+        torn: None,
     })
 }
 
@@ -314,18 +307,16 @@ pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
 
 /// Reads the whole store, which must hold at least what is `known`.
 fn check(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Verdict, Error> {
-    match kind {
-        Kind::File => read_file_in_use(path, known).map(|reading| match reading.torn {
-            None => Verdict::Whole,
-            Some(tail) if lock::holder(path).is_some() => Verdict::Unfinished { tail },
-            Some(tail) => Verdict::Torn { tail },
-        }),
-        Kind::JsonFile => read_json(path).and_then(|saved| {
-            let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&saved.data);
-            json.map(|_| Verdict::Whole)
-                .map_err(|error| Error::Corrupt(format!("{}: not JSON: {error}", path.display())))
-        }),
+    let reading = read_in_use(path, kind, known)?;
+    if kind == Kind::JsonFile {
+        let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&reading.saved.data);
+        json.map_err(|error| Error::Corrupt(format!("{}: not JSON: {error}", path.display())))?;
     }
+    Ok(match reading.torn {
+        None => Verdict::Whole,
+        Some(tail) if lock::holder(path).is_some() => Verdict::Unfinished { tail },
+        Some(tail) => Verdict::Torn { tail },
+    })
 }
 
 /// The result of copying or restoring.
@@ -375,7 +366,7 @@ pub fn copy(
     };
     let _from = lock::take(from)?;
     let _to = lock::take(to)?;
-    let (saved, left_out) = read(from, source, || anchor::look(from))?;
+    let Scan { saved, torn, .. } = read(from, source, known_of(from, source)?)?;
     let entries = saved.entries.len();
     let saved = match target {
         Kind::JsonFile => Saved::of(fold(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?),
@@ -393,7 +384,7 @@ pub fn copy(
         data_bytes: saved.data.len(),
         folded: entries - saved.entries.len(),
         entries: saved.entries.len(),
-        left_out,
+        left_out: torn,
     })
 }
 
@@ -411,7 +402,7 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
     for entry in &saved.entries {
         within(path, "the entry", entry, ENTRY_BYTES_MAX)?;
     }
-    match kind {
+    let (bytes, mark) = match kind {
         Kind::File => {
             let mark = Mark {
                 epoch: next_epoch(path)?,
@@ -420,23 +411,24 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
             let mut bytes = format::header(mark.epoch);
             let texts = std::iter::once(&saved.data).chain(&saved.entries);
             for (number, text) in (0_u64..).zip(texts) {
-                let durable = number.saturating_sub(1);
-                bytes.extend(format::record(format::Version::Two, number, durable, text));
+                bytes.extend(format::record(Version::Two, number, number.saturating_sub(1), text));
             }
-            put(path, &[&bytes])?;
-            anchor::set(&Real, path, Some(mark))
+            (bytes, mark)
         }
-        Kind::JsonFile => {
-            put(path, &[saved.data.as_bytes(), b"\n"])?;
-            anchor::set(&Real, path, Some(json_file::MARK))
-        }
-    }
+        Kind::JsonFile => ([saved.data.as_bytes(), b"\n"].concat(), json_file::MARK),
+    };
+    generations::put(&Real, path, Keep::All, &[&bytes])?;
+    anchor::set(&Real, path, Some(mark))
 }
 
-fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
-    place::look(path)?;
-    let (_, unsure) = generations::replace(&Real, path, Keep::All, pieces)?;
-    unsure.map_or(Ok(()), Err)
+/// An epoch that no earlier file at `path` had, as far as the existing files can be read.
+fn next_epoch(path: &Path) -> Result<u64, Error> {
+    let known = anchor::look(path).ok().flatten().map_or(0, |mark| mark.epoch);
+    let present = match place::open_any(path)? {
+        Some(_) => format::read_header(&place::read_bytes(path)?).map_or(0, |(_, epoch)| epoch),
+        None => 0,
+    };
+    Ok(known.max(present) + 1)
 }
 
 /// Restores the checkpoint from `generation` checkpoints ago, with the entries after it. The current one, damaged or
@@ -447,28 +439,63 @@ fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
 pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
     let beside = generations::path_of(path, generation);
     // The current file may be damaged or gone; the restored one determines the kind.
-    let kind = match kind_of(&beside)? {
-        Some(kind) if generation > 0 => kind,
-        _ => return Err(no_generation(path, generation, &generations_beside(path)?)),
+    let Some(kind) = kind_of(&beside)?.filter(|_| generation > 0) else {
+        let all = generations_beside(path)?.into_iter();
+        let mut known: Vec<String> = all.map(|known| known.generation.to_string()).collect();
+        if known.is_empty() {
+            known.push("none".to_owned());
+        }
+        let (path, known) = (path.display(), known.join(", "));
+        return Err(ToolError::Misused(format!(
+            "`{path}`: no generation {generation}; there are {known}"
+        )));
     };
     let _lock = lock::take(path)?;
-    let (saved, left_out) = read(&beside, kind, || Ok(None))?;
+    let Scan { saved, torn, .. } = read(&beside, kind, None)?;
     store(path, kind, &saved)?;
     Ok(Copied {
         kind,
         data_bytes: saved.data.len(),
         entries: saved.entries.len(),
         folded: 0,
-        left_out,
+        left_out: torn,
     })
 }
 
-fn no_generation(path: &Path, generation: u32, all: &[Generation]) -> ToolError {
-    let list: Vec<String> = all.iter().map(|known| known.generation.to_string()).collect();
-    let known = if list.is_empty() {
-        "there are none".to_owned()
-    } else {
-        format!("there are {}", list.join(", "))
-    };
-    ToolError::Misused(format!("`{}`: no generation {generation}; {known}", path.display()))
+/// A change that [`accept`] made.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Accepted {
+    /// The state that the anchor knew; `None` if it knew none or can't be read.
+    pub known: Option<Mark>,
+    /// The state that exists and is accepted from now on. `None` if there is none: the next host begins with an empty
+    /// store.
+    pub found: Option<Mark>,
+}
+
+/// Accepts what exists as complete: a truncated store, an older copy, or none. Returns the change; `None` if nothing is
+/// missing. `confirmed`: whether entries may be lost by this.
+///
+/// # Errors
+/// If the store is in use or damaged in itself. A damaged store must first be moved away or restored. If entries are
+/// lost, and that is not confirmed.
+pub fn accept(path: &Path, confirmed: bool) -> Result<Option<Accepted>, ToolError> {
+    let _lock = lock::take(path)?;
+    let found = kind_of(path)?.map(|kind| read(path, kind, None)).transpose()?;
+    let found = found.map(|scan| scan.mark());
+    // A damaged anchor is replaced, too.
+    let known = anchor::look(path);
+    if known.as_ref().ok() == Some(&found) {
+        return Ok(None);
+    }
+    if !confirmed && let Some(lost) = known.as_ref().ok().and_then(|known| anchor::lost(*known, found)) {
+        let shown = path.display();
+        return Err(ToolError::Misused(format!(
+            "{shown}: {lost}; {FORGOTTEN}; to go on: `trueup checkpoint accept {shown} --yes`"
+        )));
+    }
+    anchor::set(&Real, path, found)?;
+    Ok(Some(Accepted {
+        known: known.unwrap_or_default(),
+        found,
+    }))
 }

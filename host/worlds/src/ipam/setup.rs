@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trueup_capabilities::Backends;
 use trueup_capabilities::checkpoint::tools::{self, ToolError, Verdict};
-use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated};
+use trueup_capabilities::checkpoint::{OpenError, Simulated, Store, file, json_file};
 use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
@@ -143,7 +143,7 @@ fn copied(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
         }
         CheckpointAt::Simulated => None,
     };
-    Ok(Arc::new(simulated::Simulated::new(saved)))
+    Ok(Arc::new(Simulated::new(saved)))
 }
 
 /// Opens a store. It is exclusive until it is dropped.
@@ -164,7 +164,7 @@ fn open_store(at: &CheckpointAt, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store
         CheckpointAt::JsonFile { path, keep_generations } => {
             json_file::JsonFile::open(path, keep_generations).map(|store| Arc::new(store) as _)
         }
-        CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(None))),
+        CheckpointAt::Simulated => Ok(Arc::new(Simulated::new(None))),
     };
     store.map_err(SetupError::failed)
 }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use trueup_base::replace;
 
 use super::super::anchor;
-use super::super::format::{self, Torn, Version};
-use super::super::{Error, Saved, place};
-use super::{Content, End, Log, Shared, TORN_TAILS_TOTAL};
+use super::super::format::Torn;
+use super::{Content, End, Error, Log, Saved, Shared, TORN_TAILS_TOTAL, Version, format, place};
 
 impl Shared {
     /// Reads the file from scratch, unless it is the one already found damaged.
     pub(in crate::checkpoint) fn load(&self) -> Result<Option<Saved>, Error> {
-        if let Content::Damaged(error, identity) = &self.state.lock().content
+        if let Content::Unusable(error, Some(identity)) = &self.state.lock().content
             && self.identity_at_path() == Some(*identity)
         {
             return Err(error.clone());
@@ -22,7 +21,7 @@ impl Shared {
         let (content, read) = match self.read() {
             Ok(None) => (Content::Missing, Ok(None)),
             Ok(Some((log, saved))) => (Content::Log(log), Ok(Some(saved))),
-            Err(error) => (Content::Unusable(error.clone()), Err(error)),
+            Err(error) => (Content::Unusable(error.clone(), None), Err(error)),
         };
         self.give_way(content, "another file took its place before this change was durable");
         self.state.lock().anchor(self.disk.as_ref());
@@ -109,7 +108,7 @@ impl Shared {
     pub(super) fn restore(&self) -> Result<Option<Saved>, Error> {
         let known = match &self.state.lock().content {
             Content::Log(log) => Some(log.clone()),
-            Content::Missing | Content::Unusable(_) | Content::Damaged(..) => None,
+            Content::Missing | Content::Unusable(..) => None,
         };
         let saved = match known {
             Some(log) if self.is_at_path(&log) => self.read_again(&log)?,
@@ -128,8 +127,7 @@ impl Shared {
     fn read_again(&self, log: &Log) -> Result<Option<Saved>, Error> {
         use std::os::unix::fs::FileExt as _;
         let mut bytes = vec![0; usize::try_from(log.end.offset).unwrap_or(usize::MAX)];
-        let read = log.file.read_exact_at(&mut bytes, 0);
-        let damage = match read {
+        let damage = match log.file.read_exact_at(&mut bytes, 0) {
             Ok(()) => match format::scan(&bytes, None) {
                 Ok(format::Scan { saved, torn: None, .. }) => return Ok(Some(saved)),
                 Ok(format::Scan { torn: Some(torn), .. }) => format!(
@@ -144,10 +142,8 @@ impl Shared {
             Err(error) => return Err(self.failed("reading", &error)),
         };
         let error = anchor::corrupt(self.path(), &damage);
-        self.give_way(
-            Content::Damaged(error.clone(), log.identity),
-            "it was damaged before this change was durable",
-        );
+        let content = Content::Unusable(error.clone(), Some(log.identity));
+        self.give_way(content, "it was damaged before this change was durable");
         Err(error)
     }
 }

@@ -1,9 +1,9 @@
 //! The promises of every store, tested on each of them; and random operations against a model.
 
 use proptest::prelude::*;
+use trueup_capabilities::checkpoint::Simulated;
 use trueup_capabilities::checkpoint::file::Settings;
 use trueup_capabilities::checkpoint::json_file::JsonFile;
-use trueup_capabilities::checkpoint::simulated::Simulated;
 use trueup_capabilities::checkpoint::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Saved, Store};
 
 use super::{Scratch, file_with, holds, saved, stored, told};
