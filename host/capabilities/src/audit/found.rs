@@ -5,12 +5,12 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use super::error::{AuditError, failed};
-use super::head::{self, Head};
-use super::line::{NO_HASH, sha256};
-use super::segment::Open;
-use super::verify::{Walk, segments};
 use trueup_base::regular;
+
+use super::line::{NO_HASH, sha256};
+use super::verify::{Walk, segments};
+use super::writer::{Head, Open, segment_name};
+use super::{AuditError, failed};
 
 /// The state of a log's folder before the log continues. The default is a new log's.
 #[derive(Default)]
@@ -31,40 +31,33 @@ pub(super) struct Broken {
 
 impl Found {
     pub(super) fn look(folder: &Path) -> Result<Self, AuditError> {
-        let head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;
-        let mut files = segments(folder)?;
+        let head = Head::read(folder)?;
+        let files = segments(folder)?;
         if files.is_empty() && head.is_none() {
             return Ok(Self::default());
         }
-        loop {
-            let Some(newest) = files.pop() else {
-                return Ok(Self::of_no_file(head));
-            };
-            let bytes = regular::read(&newest.path, regular::RECORDS).map_err(failed("read", &newest.path))?;
-            let begun_only = !bytes.contains(&b'\n');
-            let counted = head
-                .as_ref()
-                .is_some_and(|head| head.as_ref().is_ok_and(|head| head.lines > newest.first));
-            if begun_only && !counted {
+        let counted = head
+            .as_ref()
+            .and_then(|head| head.as_ref().ok())
+            .map_or(0, |head| head.lines);
+        for (first, path) in files.into_iter().rev() {
+            let bytes = regular::read(&path, regular::RECORDS).map_err(failed("read", &path))?;
+            if !bytes.contains(&b'\n') && counted <= first {
                 // The host stopped while it began this file, so the file holds no confirmed line.
-                tracing::warn!("`{}` holds no whole line: removed", newest.path.display());
-                fs::remove_file(&newest.path).map_err(failed("remove", &newest.path))?;
+                tracing::warn!("`{}` holds no whole line: removed", path.display());
+                fs::remove_file(&path).map_err(failed("remove", &path))?;
                 continue;
             }
-            let is_first = files.is_empty() && newest.first == 0;
-            let mut walk = Walk::from(head, newest.first, is_first.then(|| NO_HASH.to_owned()));
-            walk.file(&newest.name, newest.first, bytes, |_| ());
-            return Self::after(&newest.path, &newest.name, walk);
+            let mut walk = Walk::from(head, first);
+            walk.file(first, bytes, |_| ());
+            return Self::after(&path, &segment_name(first), walk);
         }
-    }
-
-    /// There is a head but no file. This is valid only if the head counts no lines.
-    fn of_no_file(head: Option<Result<Head, String>>) -> Self {
-        let walk = Walk::from(head, 0, Some(NO_HASH.to_owned()));
-        match walk.against_head() {
+        // There is a head but no file. This is valid only if the head counts no lines.
+        let walk = Walk::from(head, 0);
+        Ok(match walk.against_head() {
             None => Self::default(),
             Some((file, what)) => Self::broken(&walk, file, what, 0),
-        }
+        })
     }
 
     fn after(path: &Path, name: &str, walk: Walk) -> Result<Self, AuditError> {
@@ -92,7 +85,7 @@ impl Found {
             head: Head {
                 lines: walk.next_n,
                 // Known after an intact line, and there is one.
-                hash: walk.prev.clone().unwrap_or_else(|| NO_HASH.to_owned()),
+                hash: walk.prev.unwrap_or_else(|| NO_HASH.to_owned()),
             },
             segment: Some(Open {
                 file,

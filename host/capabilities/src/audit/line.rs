@@ -85,21 +85,6 @@ impl Line {
     /// # Errors
     /// Never in practice: the line holds only text and numbers.
     pub(super) fn seal(&mut self) -> Result<Vec<u8>, serde_json::Error> {
-        let Self {
-            guest,
-            name,
-            version,
-            digest,
-            instance,
-            decision,
-            call,
-            scope,
-            outcome,
-            ..
-        } = self;
-        for text in [guest, name, version, digest, instance, decision, call, scope, outcome] {
-            cut(text);
-        }
         self.hash.clear();
         let mut bytes = serde_json::to_vec(self)?;
         bytes.pop();
@@ -129,12 +114,15 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     Digest::of(bytes).hex()
 }
 
-fn cut(text: &mut String) {
+/// The text of a line's field.
+pub(super) fn cut(text: &str) -> String {
     const MORE: &str = "...";
+    let mut text = text.to_owned();
     if text.len() > TEXT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX - MORE.len()));
         text.push_str(MORE);
     }
+    text
 }
 
 /// An action's line before it has its place in the chain.
@@ -143,18 +131,15 @@ pub(super) fn line_of(kind: Kind, at_ms: u64, about: &Identity, call: &str, scop
         n: 0,
         at_ms,
         kind,
-        guest: about.guest.clone(),
-        name: Some(&about.name)
-            .filter(|name| **name != about.guest)
-            .cloned()
-            .unwrap_or_default(),
-        version: about.version.clone(),
-        digest: about.digest.clone(),
-        instance: about.instance.clone(),
+        guest: cut(&about.guest),
+        name: cut(if about.name == about.guest { "" } else { &about.name }),
+        version: cut(&about.version),
+        digest: cut(&about.digest),
+        instance: cut(&about.instance),
         decision: String::new(),
-        call: call.to_owned(),
-        scope: scope.to_owned(),
-        outcome: outcome.to_owned(),
+        call: cut(call),
+        scope: cut(scope),
+        outcome: cut(outcome),
         prev: String::new(),
         hash: String::new(),
     }

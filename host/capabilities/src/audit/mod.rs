@@ -14,40 +14,33 @@
 //!                                   verify: the whole chain <--------+
 //! ```
 
-mod budget;
-mod error;
 mod found;
-mod head;
 mod line;
 mod retention;
-mod segment;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::replace::Durable;
 use trueup_base::{folder, regular, text};
 
-pub use error::AuditError;
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use trueup_base::clock::{Clock as _, SystemClock};
-
 use crate::identity::Identity;
-use budget::{Admitted, Budgets};
-use error::failed;
 use found::Found;
 use line::line_of;
-use segment::sync_folder;
-use writer::End;
+use writer::{End, sync_folder};
 
 /// Above this length the log begins a new file. The host checks all of the newest file at each start: 16 MiB are some
 /// 30,000 lines and a tenth of a second.
@@ -83,7 +76,7 @@ impl Audit {
         folder::make(folder, Durable::No).map_err(failed("create", folder))?;
         let is_new = !is_log(folder)?;
         let found = Found::look(folder)?;
-        let head_path = folder.join(head::NAME);
+        let head_path = folder.join(writer::HEAD);
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
         let head_file = regular::open_own(&mut options, &head_path).map_err(failed("open", &head_path))?;
@@ -99,7 +92,10 @@ impl Audit {
             dropped_before: 0,
         };
         if is_new {
-            start_head(folder, &end).map_err(failed("write", &head_path))?;
+            // From here on, a log without a head is damaged.
+            let written = end.head.write(&end.head_file).and_then(|()| end.head_file.sync_all());
+            written.map_err(failed("write", &head_path))?;
+            sync_folder(folder)?;
             sync_folder(regular::folder_of(folder))?;
         }
         if let Some(broken) = found.broken {
@@ -109,17 +105,9 @@ impl Audit {
                 broken.file,
                 broken.what
             );
-            let line = Line {
-                prev: broken.seal,
-                ..line_of(
-                    Kind::Broken,
-                    SystemClock.now_ms(),
-                    &Identity::default(),
-                    "audit.open",
-                    &broken.file,
-                    &broken.what,
-                )
-            };
+            let (at_ms, about) = (SystemClock.now_ms(), Identity::default());
+            let mut line = line_of(Kind::Broken, at_ms, &about, "audit.open", &broken.file, &broken.what);
+            line.prev = broken.seal;
             end.append(line, Durable::Yes)?;
         }
         Ok(Self {
@@ -143,7 +131,7 @@ impl Audit {
         scope: &str,
         outcome: &str,
     ) -> Result<(), AuditError> {
-        let line = {
+        let mut line = {
             let mut budgets = self.budgets.lock();
             match budgets.admit(&to.guest, Instant::now()) {
                 Admitted::Line => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
@@ -151,8 +139,8 @@ impl Audit {
                 Admitted::Nothing => return Ok(()),
             }
         };
-        let decision = to.decision(entry);
-        self.end.lock().append(Line { decision, ..line }, Durable::No)
+        line.decision = line::cut(&to.decision(entry));
+        self.end.lock().append(line, Durable::No)
     }
 
     /// Writes down a management action. `action` is `swap`, `rollback`, `fall-back`, `shadow start`, `shadow stop`,
@@ -191,9 +179,83 @@ impl Drop for Audit {
     }
 }
 
-/// Writes the first head. From here on, a log without a head is damaged.
-fn start_head(folder: &Path, end: &End) -> io::Result<()> {
-    end.head.write(&end.head_file)?;
-    end.head_file.sync_all()?;
-    trueup_base::replace::sync_folder(folder)
+/// Why an audit log can't be opened, read or written. One line.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AuditError {
+    /// There is no log.
+    #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
+    None(PathBuf),
+    /// The operating system returned an error.
+    #[error("can't {tried} `{}`", path.display())]
+    Io {
+        /// The operation that failed.
+        tried: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: Arc<io::Error>,
+    },
+    /// The host could not undo a failed write.
+    #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
+    Stopped,
+}
+
+fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditError {
+    move |source| AuditError::Io {
+        tried,
+        path: path.to_owned(),
+        source: Arc::new(source),
+    }
+}
+
+/// How many refusals of each guest are written: a guest must not fill the disk. Metrics count all of them. Only decides;
+/// times are arguments.
+#[derive(Debug)]
+struct Budgets {
+    lines: u32,
+    window: Duration,
+    /// By guest: when its window began, and its refusals since then.
+    guests: BTreeMap<String, (Instant, u32)>,
+}
+
+/// What to write for a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admitted {
+    /// Its own line.
+    Line,
+    /// One line that says that no more are written.
+    Notice,
+    /// Nothing.
+    Nothing,
+}
+
+impl Budgets {
+    /// Allows `lines` lines per guest and window. A window begins with the guest's first refusal.
+    fn new(lines: u32, window: Duration) -> Self {
+        Self {
+            lines,
+            window,
+            guests: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a refusal of this guest.
+    fn admit(&mut self, guest: &str, now: Instant) -> Admitted {
+        let (begun, refused) = self.guests.entry(guest.to_owned()).or_insert((now, 0));
+        if now.saturating_duration_since(*begun) >= self.window {
+            (*begun, *refused) = (now, 0);
+        }
+        *refused = refused.saturating_add(1);
+        match (*refused).cmp(&self.lines.saturating_add(1)) {
+            std::cmp::Ordering::Less => Admitted::Line,
+            std::cmp::Ordering::Equal => Admitted::Notice,
+            std::cmp::Ordering::Greater => Admitted::Nothing,
+        }
+    }
+
+    /// The outcome in a line that says that no more are written.
+    fn notice(&self) -> String {
+        let (lines, seconds) = (self.lines, self.window.as_secs());
+        format!("access denied: {lines} refusals within {seconds} s; further ones of this guest are only counted")
+    }
 }

@@ -10,17 +10,16 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::replace::Durable;
 
-use super::Audit;
-use super::error::{AuditError, failed};
 use super::line::{Kind, Line, line_of};
-use super::segment::sync_folder;
-use super::verify::{SegmentFile, segments};
+use super::verify::segments;
+use super::writer::sync_folder;
+use super::{Audit, AuditError, failed};
 use crate::identity::Identity;
 
 /// The `call` of a line that reports removed lines.
@@ -40,21 +39,21 @@ impl Audit {
         end.sync()?;
         let files = segments(&end.folder)?;
         let count = surplus(&files, bytes_max, from)?;
-        let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {
+        let (Some((oldest, _)), Some((stays, path))) = (files.first().filter(|_| count > 0), files.get(count)) else {
             return Ok(0);
         };
         // If a file could not be removed last time, the line was written then.
-        if end.dropped_before < stays.first {
-            let scope = format!("lines {} to {}", oldest.first, stays.first - 1);
-            let hash = prev_of_first(&stays.path).map_or_else(|| "unknown".to_owned(), |line| line.prev);
+        if end.dropped_before < *stays {
+            let scope = format!("lines {oldest} to {}", stays - 1);
+            let hash = prev_of_first(path).map_or_else(|| "unknown".to_owned(), |line| line.prev);
             let outcome = format!("removed as `[audit]` says; the hash of the last one: {hash}");
             let at_ms = SystemClock.now_ms();
             let line = line_of(Kind::Dropped, at_ms, &Identity::default(), CALL, &scope, &outcome);
             end.append(line, Durable::Yes)?;
-            end.dropped_before = stays.first;
+            end.dropped_before = *stays;
         }
-        for file in files.iter().take(count) {
-            fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
+        for (_, path) in files.iter().take(count) {
+            fs::remove_file(path).map_err(failed("remove", path))?;
         }
         sync_folder(&end.folder)?;
         Ok(count)
@@ -62,10 +61,10 @@ impl Audit {
 }
 
 /// The number of oldest files that exceed a limit.
-fn surplus(files: &[SegmentFile], bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
-    let look = |file: &SegmentFile| {
-        let found = fs::metadata(&file.path).and_then(|found| Ok((found.len(), found.modified()?)));
-        found.map_err(failed("look at", &file.path))
+fn surplus(files: &[(u64, PathBuf)], bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
+    let look = |(_, path): &(u64, PathBuf)| {
+        let found = fs::metadata(path).and_then(|found| Ok((found.len(), found.modified()?)));
+        found.map_err(failed("look at", path))
     };
     let found: Vec<(u64, SystemTime)> = files.iter().map(look).collect::<Result<_, _>>()?;
     let mut bytes: u64 = found.iter().map(|(bytes, _)| bytes).sum();
@@ -83,9 +82,8 @@ fn surplus(files: &[SegmentFile], bytes_max: u64, from: SystemTime) -> Result<us
 /// The first line of a file; `None` if it is unreadable or damaged.
 fn prev_of_first(path: &Path) -> Option<Line> {
     let mut text = Vec::new();
-    BufReader::new(File::open(path).ok()?)
-        .read_until(b'\n', &mut text)
-        .ok()?;
+    let mut file = BufReader::new(File::open(path).ok()?);
+    file.read_until(b'\n', &mut text).ok()?;
     Line::open(text.strip_suffix(b"\n")?).ok()
 }
 

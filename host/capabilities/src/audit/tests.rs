@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::line::{NO_HASH, sha256};
-use super::segment::Open;
 use super::verify::segments;
+use super::writer::{Head, Open, segment_name};
 use super::*;
 
 fn open_with(folder: &Path, segment_bytes_max: u64) -> Result<Audit, AuditError> {
@@ -53,7 +53,11 @@ fn log(lines: u64) -> TempDir {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    segments(folder).unwrap().into_iter().map(|file| file.name).collect()
+    segments(folder)
+        .unwrap()
+        .into_iter()
+        .map(|(first, _)| segment_name(first))
+        .collect()
 }
 
 fn problems(folder: &Path) -> Vec<String> {
@@ -163,8 +167,8 @@ fn a_text_of_a_guest_takes_no_more_than_its_place() {
 fn a_torn_line_is_cut_off_and_the_log_goes_on() {
     for written in [1, 3] {
         let folder = log(written);
-        let newest = segments(folder.path()).unwrap().pop().unwrap();
-        let whole = fs::read(&newest.path).unwrap();
+        let (first, newest) = segments(folder.path()).unwrap().pop().unwrap();
+        let whole = fs::read(&newest).unwrap();
         let next = Line {
             prev: NO_HASH.into(),
             ..line_of(Kind::Refused, 0, &guest(), "c", "s", "o")
@@ -173,13 +177,13 @@ fn a_torn_line_is_cut_off_and_the_log_goes_on() {
         .unwrap();
         // A line that lacks only its newline is torn, too: no caller got a confirmation for it.
         for torn in [1, 40, next.len() - 1] {
-            fs::write(&newest.path, [&whole, &next[..torn]].concat()).unwrap();
+            fs::write(&newest, [&whole, &next[..torn]].concat()).unwrap();
             assert_eq!(
                 problems(folder.path()),
-                [format!("`{}` ends in a torn line of {torn} bytes", newest.name)]
+                [format!("`{}` ends in a torn line of {torn} bytes", segment_name(first))]
             );
             drop(Audit::open(folder.path()).unwrap());
-            assert_eq!(fs::read(&newest.path).unwrap(), whole);
+            assert_eq!(fs::read(&newest).unwrap(), whole);
             assert_eq!(problems(folder.path()), [""; 0]);
         }
         write(folder.path(), 1);
@@ -211,13 +215,13 @@ fn a_head_that_is_behind_is_no_damage_and_one_that_is_ahead_is() {
     write(folder.path(), 1);
     assert_eq!(problems(folder.path()), [""; 0]);
     // The very last line is missing as a whole.
-    let newest = segments(folder.path()).unwrap().pop().unwrap();
-    let text = fs::read_to_string(&newest.path).unwrap();
+    let (first, newest) = segments(folder.path()).unwrap().pop().unwrap();
+    let text = fs::read_to_string(&newest).unwrap();
     let kept = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
-    fs::write(&newest.path, &text[..kept]).unwrap();
+    fs::write(&newest, &text[..kept]).unwrap();
     assert_eq!(
         problems(folder.path()),
-        [format!("`{}` lacks line 4 of the log at its end", newest.name)]
+        [format!("`{}` lacks line 4 of the log at its end", segment_name(first))]
     );
     fs::write(folder.path().join("head"), right).unwrap();
     assert_eq!(problems(folder.path()), [""; 0], "as it was before that line");
@@ -406,7 +410,7 @@ fn lines_that_are_not_synced_are_in_the_files_and_counted_later() {
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
     refuse(&audit, 20);
     assert!(names(folder.path()).len() > 5, "{:?}", names(folder.path()));
-    let counted = || head::Head::read(folder.path()).unwrap().unwrap().unwrap().lines;
+    let counted = || Head::read(folder.path()).unwrap().unwrap().unwrap().lines;
     assert!(counted() < 20);
     let verdict = verify(folder.path()).unwrap();
     assert_eq!((verdict.is_whole(), verdict.lines), (true, 20), "{verdict:?}");
@@ -493,4 +497,26 @@ proptest! {
             prop_assert!(kept.starts_with(&bytes[..whole]), "{}", file.display());
         }
     }
+}
+
+#[test]
+fn each_guest_has_a_limit_of_lines_per_window() {
+    let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+    let mut budgets = Budgets::new(2, minute);
+    let all = [
+        Admitted::Line,
+        Admitted::Line,
+        Admitted::Notice,
+        Admitted::Nothing,
+        Admitted::Nothing,
+    ];
+    for now in [begun, begun + minute] {
+        assert_eq!(all.map(|_| budgets.admit("a", now)), all);
+        assert_eq!(budgets.admit("b", now), Admitted::Line);
+    }
+    let outcome = budgets.notice();
+    assert!(
+        outcome.starts_with("access denied: 2 refusals within 60 s; "),
+        "{outcome}"
+    );
 }

@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::regular;
 
-use super::error::{AuditError, failed};
-use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};
-use super::retention;
-use super::segment::segment_name;
+use super::writer::{HEAD, Head, segment_name};
+use super::{AuditError, failed, retention};
 
 /// The maximum number of problems in a verdict: a log that was cut to pieces has one per line.
 pub const PROBLEMS_MAX: usize = 100;
@@ -73,16 +71,9 @@ impl Verdict {
     }
 }
 
-/// A file of the log.
-pub(super) struct SegmentFile {
-    /// The number of its first line.
-    pub(super) first: u64,
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-}
-
-/// The files of a log, oldest first. Files with other names do not belong to the log. None if there is no such folder.
-pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
+/// The files of a log with the numbers of their first lines, oldest first. Files with other names do not belong to the
+/// log. None if there is no such folder.
+pub(super) fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, AuditError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
@@ -92,17 +83,16 @@ pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed("list", folder))?;
-        let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-            continue;
-        };
-        let first = name.strip_suffix(".jsonl").and_then(|stem| stem.parse().ok());
-        let Some(first) = first.filter(|first: &u64| name == segment_name(*first)) else {
-            continue;
-        };
-        let path = entry.path();
-        found.push(SegmentFile { first, name, path });
+        let name = entry.file_name();
+        let stem = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
+        let first = stem.and_then(|stem| stem.parse().ok());
+        found.extend(
+            first
+                .filter(|first| name == *segment_name(*first))
+                .map(|first| (first, entry.path())),
+        );
     }
-    found.sort_by_key(|file| file.first);
+    found.sort();
     Ok(found)
 }
 
@@ -111,7 +101,7 @@ pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
 /// # Errors
 /// If the folder exists and can't be listed: it may hold one.
 pub fn is_log(folder: &Path) -> Result<bool, AuditError> {
-    Ok(folder.join(head::NAME).is_file() || !segments(folder)?.is_empty())
+    Ok(folder.join(HEAD).is_file() || !segments(folder)?.is_empty())
 }
 
 /// Checks every byte of a log.
@@ -130,26 +120,29 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
     if !is_log(folder)? {
         return Err(AuditError::None(folder.to_owned()));
     }
-    let mut head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;
+    let mut head = Head::read(folder)?;
     let mut walk: Option<Walk> = None;
-    for segment in segments(folder)? {
-        let bytes = match regular::read(&segment.path, regular::RECORDS) {
+    for (first, path) in segments(folder)? {
+        let bytes = match regular::read(&path, regular::RECORDS) {
             // A running host removed it as one of the oldest.
             Err(error) if error.kind() == io::ErrorKind::NotFound && walk.is_none() => continue,
-            read => read.map_err(failed("read", &segment.path))?,
+            read => read.map_err(failed("read", &path))?,
         };
-        let walk = walk.get_or_insert_with(|| Walk::from_first(head.take(), &segment));
-        walk.file(&segment.name, segment.first, bytes, &mut see);
+        let walk = walk.get_or_insert_with(|| Walk::from(head.take(), first));
+        walk.file(first, bytes, &mut see);
     }
-    let walk = walk.unwrap_or_else(|| Walk::from(head, 0, Some(NO_HASH.to_owned())));
-    Ok(walk.end())
+    Ok(walk.unwrap_or_else(|| Walk::from(head, 0)).end())
 }
 
 /// The position while walking along the chain.
 #[derive(Default)]
 pub(super) struct Walk {
     verdict: Verdict,
-    head: Option<Result<Head, String>>,
+    head: Option<Result<Head, &'static str>>,
+    /// The number of the first line of the first file. Above 0, lines were removed.
+    first: u64,
+    /// `prev` of that line; `None` if it can't be read.
+    first_prev: Option<String>,
     /// The next line's required number.
     pub(super) next_n: u64,
     /// The `prev` that the next line must have; `None` after a changed line, where it is unknown.
@@ -162,43 +155,19 @@ pub(super) struct Walk {
     pub(super) torn_bytes: usize,
     /// The first problem, except a torn end, and except damage that an earlier line already reports.
     pub(super) damage: Option<Problem>,
-    /// The first file, if it does not begin with line 0.
-    remaining: Option<Remaining>,
     /// The first line that remained after the last removal, and the hash of the line before it.
-    dropped: Option<(u64, String)>,
-}
-
-/// The first file of a log whose first lines were removed.
-struct Remaining {
-    name: String,
-    first: u64,
-    /// `prev` of its first line; `None` if it can't be read.
-    prev: Option<String>,
+    dropped: (u64, String),
 }
 
 impl Walk {
-    /// Starts at the first existing file.
-    fn from_first(head: Option<Result<Head, String>>, file: &SegmentFile) -> Self {
-        if file.first == 0 {
-            return Self::from(head, 0, Some(NO_HASH.to_owned()));
-        }
-        Self {
-            remaining: Some(Remaining {
-                name: file.name.clone(),
-                first: file.first,
-                prev: None,
-            }),
-            ..Self::from(head, file.first, None)
-        }
-    }
-
-    /// Starts at the file whose first line is `next_n`.
-    pub(super) fn from(head: Option<Result<Head, String>>, next_n: u64, prev: Option<String>) -> Self {
+    /// Starts at the file whose first line is `first`.
+    pub(super) fn from(head: Option<Result<Head, &'static str>>, first: u64) -> Self {
         let mut walk = Self {
             head,
+            first,
             ..Self::default()
         };
-        walk.go_to(next_n, prev);
+        walk.go_to(first, (first == 0).then(|| NO_HASH.to_owned()));
         walk
     }
 
@@ -224,7 +193,8 @@ impl Walk {
         self.verdict.problem(file, line, what);
     }
 
-    pub(super) fn file(&mut self, name: &str, first: u64, bytes: Vec<u8>, mut see: impl FnMut(Line)) {
+    pub(super) fn file(&mut self, first: u64, bytes: Vec<u8>, mut see: impl FnMut(Line)) {
+        let name = &segment_name(first);
         self.torn();
         self.verdict.files += 1;
         if first != self.next_n {
@@ -253,7 +223,7 @@ impl Walk {
                     }
                     see(line);
                 }
-                Err(Wrong { what, n }) => {
+                Err((what, n)) => {
                     self.wrong(name, Some(number), what);
                     self.go_to(n.unwrap_or(self.next_n).saturating_add(1), None);
                 }
@@ -265,45 +235,37 @@ impl Walk {
 
     /// Records what the line says about the log's beginning.
     fn note(&mut self, line: &Line) {
-        if let Some(remaining) = self.remaining.as_mut().filter(|remaining| remaining.first == line.n) {
-            remaining.prev = Some(line.prev.clone());
+        if self.first == line.n {
+            self.first_prev = Some(line.prev.clone());
         }
         if let Some((stays, hash)) = retention::dropped(line) {
-            self.dropped = Some((stays, hash.to_owned()));
+            self.dropped = (stays, hash.to_owned());
         }
     }
 
     /// Returns what is wrong with the log's beginning.
     fn against_dropped(&mut self) -> Option<Problem> {
-        let Remaining { name, first, prev } = self.remaining.take()?;
-        let problem = |line, what| {
-            Some(Problem {
-                file: name.clone(),
-                line,
-                what,
-            })
-        };
-        let (stays, hash) = self.dropped.take().unwrap_or_default();
-        if first > stays {
-            return problem(None, missing(stays, first, "before it"));
+        let (first, (stays, hash)) = (self.first, &self.dropped);
+        let file = segment_name(first);
+        if first > *stays {
+            let (line, what) = (None, missing(*stays, first, "before it"));
+            return Some(Problem { file, line, what });
         }
         self.verdict.removed = first;
-        if first == stays && prev.is_some_and(|prev| prev != hash) {
-            let what = "has a `prev` that is not the hash of the last line that was removed: a line was changed";
-            return problem(Some(1), what.to_owned());
-        }
-        None
+        let is_other = first == *stays && self.first_prev.as_ref().is_some_and(|prev| prev != hash);
+        (first > 0 && is_other).then(|| Problem {
+            file,
+            line: Some(1),
+            what: "has a `prev` that is not the hash of the last line that was removed: a line was changed".to_owned(),
+        })
     }
 
-    fn line(&self, number: u64, text: &[u8]) -> Result<Line, Wrong> {
-        let line = Line::open(text).map_err(|what| Wrong { what, n: None })?;
-        let moved = |what: String| Wrong {
-            what: format!("{what}: a line was removed, inserted or moved"),
-            n: Some(line.n),
-        };
+    /// The error is what is wrong with the line, and its number if it has one.
+    fn line(&self, number: u64, text: &[u8]) -> Result<Line, (String, Option<u64>)> {
+        let line = Line::open(text).map_err(|what| (what, None))?;
+        let moved = |what: &str| Err((format!("{what}: a line was removed, inserted or moved"), Some(line.n)));
         if line.n != self.next_n {
-            let what = format!("is line {} of the log, must be line {}", line.n, self.next_n);
-            return Err(moved(what));
+            return moved(&format!("is line {} of the log, must be line {}", line.n, self.next_n));
         }
         let prev = match &self.last {
             // The seal on the damaged file, which remains as the host found it.
@@ -313,9 +275,7 @@ impl Walk {
             _ => None,
         };
         if prev.is_some_and(|prev| prev != line.prev) {
-            return Err(moved(
-                "has a `prev` that is not the hash of what is before it".to_owned(),
-            ));
+            return moved("has a `prev` that is not the hash of what is before it");
         }
         Ok(line)
     }
@@ -343,23 +303,18 @@ impl Walk {
 
     /// Compares the end with the head. Returns the problem and the file that it is about.
     pub(super) fn against_head(&self) -> Option<(String, String)> {
-        let last = self.last.as_ref().map(|(name, _)| name.clone());
-        let about_head = |what: &str| Some((head::NAME.to_owned(), what.to_owned()));
+        let about_head = |what: &str| Some((HEAD.to_owned(), what.to_owned()));
         match &self.head {
             None => about_head("is missing, so it is unknown whether lines are missing at the end"),
             Some(Err(what)) => about_head(what),
-            Some(Ok(head)) if head.lines > self.next_n => Some((
-                last.unwrap_or_else(|| head::NAME.to_owned()),
-                missing(self.next_n, head.lines, "at its end"),
-            )),
-            Some(Ok(head)) => {
-                let fits = self.at_head.as_ref().is_none_or(|hash| *hash == head.hash);
-                if fits {
-                    None
-                } else {
-                    about_head("names another last line than the log has")
-                }
+            Some(Ok(head)) if head.lines > self.next_n => {
+                let last = self.last.as_ref().map_or(HEAD, |(name, _)| name);
+                Some((last.to_owned(), missing(self.next_n, head.lines, "at its end")))
             }
+            Some(Ok(head)) if self.at_head.as_ref().is_some_and(|hash| *hash != head.hash) => {
+                about_head("names another last line than the log has")
+            }
+            Some(Ok(_)) => None,
         }
     }
 
@@ -374,12 +329,6 @@ impl Walk {
         }
         self.verdict
     }
-}
-
-/// What is wrong with a line, and its number if it has one.
-struct Wrong {
-    what: String,
-    n: Option<u64>,
 }
 
 fn missing(from: u64, to: u64, place: &str) -> String {

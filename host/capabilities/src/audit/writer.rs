@@ -3,16 +3,16 @@
 //! A durable line, and all before it, are on the disk when it is written, and then `head` counts them. Others are with
 //! the operating system, and reach the disk with the next sync: `head` is behind them until then, and never ahead.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 
-use trueup_base::replace::Durable;
+use trueup_base::regular;
+use trueup_base::replace::{self, Durable};
 
-use super::error::{AuditError, failed};
-use super::head::{self, Head};
-use super::line::{Kind, Line};
-use super::segment::Open;
+use super::line::{Kind, Line, NO_HASH};
+use super::{AuditError, failed};
 
 /// The position of the next line.
 #[derive(Debug)]
@@ -91,7 +91,104 @@ impl End {
     /// A head that is behind is no damage: the lines remain valid, and the next write tries again.
     fn write_head(&self) {
         if let Err(error) = self.head.write(&self.head_file) {
-            tracing::warn!("can't write `{}`: {error}", self.folder.join(head::NAME).display());
+            tracing::warn!("can't write `{}`: {error}", self.folder.join(HEAD).display());
         }
     }
+}
+
+/// The name of the file of [`Head`].
+pub(super) const HEAD: &str = "head";
+
+/// Number of digits: enough for any 64-bit number, so that every head has the same length.
+const DIGITS: usize = 20;
+
+/// The file `head`: the number of lines, and the hash of the last one.
+///
+/// A hash chain does not detect that its end is missing; this file does. The host overwrites it in place after each
+/// line is on the disk. After a crash it may be behind the log, but never ahead of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The number of lines.
+    pub(super) lines: u64,
+    /// The hash of the last one.
+    pub(super) hash: String,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            lines: 0,
+            hash: NO_HASH.to_owned(),
+        }
+    }
+}
+
+impl Head {
+    fn text(&self) -> String {
+        format!("{:0DIGITS$} {}\n", self.lines, self.hash)
+    }
+
+    /// Writes the head in place. It is shorter than a sector, so the write is atomic.
+    pub(super) fn write(&self, file: &File) -> io::Result<()> {
+        file.write_all_at(self.text().as_bytes(), 0)
+    }
+
+    /// Reads the head; `None` if there is no file. The inner error says what is wrong with it.
+    pub(super) fn read(folder: &Path) -> Result<Option<Result<Self, &'static str>>, AuditError> {
+        let path = folder.join(HEAD);
+        match regular::read(&path, regular::SMALL) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => {
+                let head = Self::parse(&read.map_err(failed("read", &path))?);
+                Ok(Some(
+                    head.ok_or("is not a number of lines and the hash of the last one"),
+                ))
+            }
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (lines, hash) = text.strip_suffix('\n')?.split_once(' ')?;
+        let head = Self {
+            lines: lines.parse().ok()?,
+            hash: hash.to_owned(),
+        };
+        // Each head has exactly one valid spelling.
+        (head.text() == text && hash.len() == NO_HASH.len()).then_some(head)
+    }
+}
+
+/// The file of an audit log that is open for writing.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+impl Open {
+    pub(super) fn create(folder: &Path, first: u64) -> Result<Self, AuditError> {
+        let path = folder.join(segment_name(first));
+        // Append mode: after the host undoes a line, the next one begins where the file ends.
+        let file = regular::open_own(OpenOptions::new().append(true).create(true), &path);
+        let file = file.map_err(failed("create", &path))?;
+        // An earlier attempt may have created the file. A file with content belongs to another process.
+        let is_empty = file.metadata().map(|about| about.len() == 0);
+        if !is_empty.map_err(failed("look at", &path))? {
+            return Err(failed("create", &path)(io::ErrorKind::AlreadyExists.into()));
+        }
+        sync_folder(folder)?;
+        Ok(Self { file, path, bytes: 0 })
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> Result<(), AuditError> {
+    replace::sync_folder(folder).map_err(failed("sync", folder))
+}
+
+/// The name of the file that begins with line `first`.
+pub(super) fn segment_name(first: u64) -> String {
+    format!("{first}.jsonl")
 }
