@@ -25,9 +25,11 @@ mod setup;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Interval, MissedTickBehavior};
 use trueup_base::text::counted;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, ThisNode};
@@ -52,6 +54,13 @@ use crate::node::guests::service::adapter::Cluster;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
+
+/// At these times the host does.
+fn ticks() -> Interval {
+    let mut sync = tokio::time::interval(SYNC);
+    sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    sync
+}
 
 /// The guest in the name of an instance, `NAME/NODE`.
 fn guest_of(what: &str) -> &str {
@@ -272,14 +281,11 @@ impl OnNode {
             once,
         } = self;
         let ending = watch::Sender::new(false);
-        let ended = |mut ending: watch::Receiver<bool>| async move {
-            // The sender outlives both.
-            _ = ending.wait_for(|ending| *ending).await;
-        };
-        let numbers_ended = ended(ending.subscribe());
+        let mut ended = ending.subscribe();
         let numbers = async {
             if let Some(numbering) = numbering {
-                numbering.run(numbers_ended).await;
+                // The sender outlives both loops.
+                numbering.run(ended.wait_for(|ending| *ending).map(drop)).await;
             }
         };
         let is_settled = async {

@@ -19,9 +19,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Shared;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use trueup_capabilities::etcd::{self, Followed};
 use trueup_config::Address;
 use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
@@ -32,8 +35,8 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::HostStatus;
 
 use self::following::Following;
-use super::ending::Ending;
-use super::{SYNC, Watched, finished, guest_of, own};
+use super::ending::{ending, run_turns};
+use super::{SYNC, Watched, finished, guest_of, own, ticks};
 use crate::node::guests::nodesync::{
     Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
 };
@@ -97,22 +100,6 @@ pub struct Parts {
     pub urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
 }
 
-/// The only key in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Resyncing;
-
-/// The next step of the loop.
-enum Step {
-    Begin,
-    HandOver(Handover),
-    Urgent(UrgentKey),
-    TakeKube(Vec<Change>),
-    TakeFollowed(Result<Followed, etcd::Error>),
-    Rest,
-    /// A pause is over.
-    Look,
-}
-
 /// The loop of the numbering.
 pub struct Numbering {
     guest: Watched,
@@ -121,7 +108,8 @@ pub struct Numbering {
     /// At rest while a pause is on, or if it is over for good.
     following: Following,
     prefix: String,
-    controller: Controller<Resyncing>,
+    /// With one key: the listing.
+    controller: Controller<()>,
     publish_at: Option<Instant>,
     started: Instant,
     is_synced: bool,
@@ -188,50 +176,35 @@ impl Numbering {
     /// Runs until `stop`.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let beating = self.parts.host_status.begin_loop("nodesync");
-        let stop = std::pin::pin!(stop);
-        let mut ending = Ending::new(stop);
-        let mut sync = tokio::time::interval(SYNC);
-        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut step = Step::Begin;
-        while !ending.turn(self.turn(step), &beating, "nodes").await {
-            let pause = self.pause();
-            step = tokio::select! {
-                biased;
-                () = ending.asked() => break,
-                Some(handover) = self.guest.handovers.recv() => Step::HandOver(handover),
-                Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
-                Some(changes) = self.parts.kube.recv() => Step::TakeKube(changes),
-                Some(followed) = self.following.next() => Step::TakeFollowed(followed),
-                () = tokio::time::sleep(pause) => Step::Look,
-                _ = sync.tick() => Step::Rest,
-            };
-        }
+        let ending = ending(stop);
+        run_turns(self.turns(ending.clone()), ending, &beating, "nodes").await;
         self.following.end().await;
         self.guest.instance.slot.sync();
     }
 
-    /// Does the step, and then what is due.
-    async fn turn(&mut self, step: Step) {
-        match step {
-            Step::Begin => {
-                // The nodes that were known before, until there is a listing.
-                if let Err(failure) = self.publish_nodes().await {
-                    tracing::warn!("the guest gets the nodes later: {}", failure.error);
-                    self.known.send_replace(KnownNodes::default());
-                }
-                self.enqueue();
-            }
-            Step::HandOver(handover) => self.hand_over(handover).await,
-            Step::Urgent((_, reply)) => {
-                // The operator may have gone; the host lists all the same.
-                _ = reply.send(self.list_first());
-            }
-            Step::TakeKube(changes) => self.take_kube(changes).await,
-            Step::TakeFollowed(followed) => self.take_followed(followed).await,
-            Step::Rest => self.guest.instance.slot.tick(),
-            Step::Look => {}
+    async fn turns(&mut self, ending: Shared<impl Future<Output = Instant>>) {
+        // The nodes that were known before, until there is a listing.
+        if let Err(failure) = self.publish_nodes().await {
+            tracing::warn!("the guest gets the nodes later: {}", failure.error);
+            self.known.send_replace(KnownNodes::default());
         }
-        self.take_ready().await;
+        self.enqueue();
+        let mut sync = ticks();
+        loop {
+            self.take_ready().await;
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                _ = ending.clone() => return,
+                Some(handover) = self.guest.handovers.recv() => self.hand_over(handover).await,
+                // The operator may have gone; the host lists all the same.
+                Some((_, reply)) = self.parts.urgent_keys.recv() => drop(reply.send(self.list_first())),
+                Some(changes) = self.parts.kube.recv() => self.take_kube(changes).await,
+                Some(followed) = self.following.next() => self.take_followed(followed).await,
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => self.guest.instance.slot.tick(),
+            }
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -246,9 +219,8 @@ impl Numbering {
     }
 
     fn enqueue(&mut self) {
-        let now_ms = self.now_ms();
         // The queue can't overflow with a single key.
-        _ = self.controller.changed(&Resyncing, now_ms);
+        _ = self.controller.changed(&(), self.now_ms());
     }
 
     /// Queues a new listing before all else, for the operator.
@@ -257,7 +229,7 @@ impl Numbering {
             return Err("its number belongs to another node: it gets no more calls".to_owned());
         }
         self.enqueue();
-        self.controller.first(&Resyncing);
+        self.controller.first(&());
         self.parts.host_status.changed(guest_of(&self.key), &self.key);
         Ok(())
     }
@@ -265,7 +237,7 @@ impl Numbering {
     /// The running resync ended. Returns when the next one is due, if one is.
     fn done(&mut self, outcome: Outcome) -> Option<u64> {
         let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&Resyncing, outcome, now_ms)?;
+        let due_ms = self.controller.done(&(), outcome, now_ms)?;
         Some(due_ms.saturating_sub(now_ms))
     }
 
@@ -298,11 +270,9 @@ impl Numbering {
 
     /// Counts a listing or an error that arrives by itself as the running resync.
     fn begin(&mut self) {
-        let runs = self.controller.status(&Resyncing).is_some_and(|status| status.running);
-        if !runs {
+        if self.controller.status(&()).is_none_or(|status| !status.running) {
             self.enqueue();
-            let now_ms = self.now_ms();
-            self.controller.take_ready(now_ms);
+            self.controller.take_ready(self.now_ms());
         }
     }
 
@@ -315,20 +285,14 @@ impl Numbering {
         if let Err(failure) = self.give_up_anothers_number().await {
             return self.unanswered(failure);
         }
-        let answer = self
-            .guest
-            .instance
-            .call("node-sync.resync", &Resync { state }, None)
-            .await;
-        if self.answered::<()>(answer).await.is_none() {
+        if self.ask::<()>("node-sync.resync", &Resync { state }).await.is_none() {
             return;
         }
         self.is_synced = true;
-        let id = match self.current_id().await {
-            Ok(id) => id,
+        match self.current_id().await {
+            Ok(id) => self.id = id,
             Err(failure) => return self.unanswered(failure),
-        };
-        self.id = id;
+        }
         self.publish().await;
         // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
         if self.nodes_are_published().await {
@@ -366,20 +330,17 @@ impl Numbering {
         if !self.is_synced || self.is_over {
             return;
         }
-        let answer = self
-            .guest
-            .instance
-            .call("node-sync.update", &Update { change }, None)
+        let updates = self
+            .ask::<Vec<NodeUpdate>>("node-sync.update", &Update { change })
             .await;
-        let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
-        if !updates.is_empty() {
+        if updates.is_some_and(|updates| !updates.is_empty()) {
             _ = self.nodes_are_published().await;
         }
     }
 
     /// The result of a call. `None` if it failed: that is reported, and tried again with a fresh listing.
-    async fn answered<R>(&mut self, answer: Result<Result<R, Error>, Failure>) -> Option<R> {
-        match answer {
+    async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Option<R> {
+        match self.guest.instance.call(call, args, None).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
             Ok(Err(error)) => self.resync_later(describe(&error)),
@@ -406,7 +367,7 @@ impl Numbering {
 
     fn failed(&mut self, error: String) {
         let again_in_ms = self.done(Outcome::Failure);
-        let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
+        let failures = self.controller.status(&()).map_or(1, |status| status.failures);
         self.report_failed(error, failures, again_in_ms);
     }
 
@@ -434,7 +395,7 @@ impl Numbering {
     }
 
     fn report_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
-        self.show(Err((error.clone(), failures)), again_in_ms);
+        self.show(Some(error.clone()), failures, again_in_ms);
         _ = self.parts.events.send(Event::Failed {
             key: self.key.clone(),
             error: error.clone(),
@@ -472,11 +433,8 @@ impl Numbering {
     }
 
     async fn publish_nodes(&mut self) -> Result<(), Failure> {
-        let nodes: Vec<Node> = self
-            .guest
-            .instance
-            .call("node-sync.get-all-nodes", &Nothing {}, None)
-            .await?;
+        let call = "node-sync.get-all-nodes";
+        let nodes: Vec<Node> = self.guest.instance.call(call, &Nothing {}, None).await?;
         let by = self.guest.instance.last_entry();
         self.parts.host_status.node(|node| node.nodes = nodes.len());
         let has_kube_nodes = self.has_kube_nodes;
@@ -500,22 +458,15 @@ impl Numbering {
 
     /// Shows that the node has its number, and whether its addresses are published.
     fn show_numbered(&self) {
-        let came = self.unpublished.clone().map_or(Ok(()), |error| Err((error, 1)));
-        let again_in_ms = self.publish_in_ms().filter(|_| came.is_err());
-        self.show(came, again_in_ms);
+        let is_wrong = self.unpublished.is_some();
+        let again_in_ms = self.publish_in_ms().filter(|_| is_wrong);
+        self.show(self.unpublished.clone(), is_wrong.into(), again_in_ms);
     }
 
-    fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
-        let (error, failures) = came.err().unzip();
-        let finished = finished(
-            self.guest.instance.slot.active(),
-            error,
-            failures.unwrap_or_default(),
-            again_in_ms,
-        );
-        self.parts
-            .host_status
-            .finished(guest_of(&self.key), &self.key, finished);
+    fn show(&self, error: Option<String>, failures: u32, again_in_ms: Option<u64>) {
+        let finished = finished(self.guest.instance.slot.active(), error, failures, again_in_ms);
+        let host_status = &self.parts.host_status;
+        host_status.finished(guest_of(&self.key), &self.key, finished);
     }
 }
 

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Shared;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::task::{self, JoinSet};
+use tokio::time::Instant;
 use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::event::Event;
@@ -23,10 +24,10 @@ use trueup_work::objects::Id as Key;
 use trueup_work::status::{Finished, HostStatus};
 
 use super::approval::{Approval, approved};
-use super::ending::{Ending, IsAsked, STOP_GRACE};
+use super::ending::{STOP_GRACE, ending, run_turns};
 use super::nodesync::KnownNodes;
 use super::rendering::{RendererStatus, Rendering};
-use super::{SYNC, Summary, Watched, finished, guest_of};
+use super::{SYNC, Summary, Watched, finished, guest_of, ticks};
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::adapter::{Changes, Cluster};
 use crate::node::guests::service::{self, NodeContext};
@@ -104,18 +105,6 @@ pub(super) struct Serving {
     shown: Vec<Option<RendererStatus>>,
 }
 
-/// The next step of the loop.
-enum Step {
-    HandOver(Option<usize>, Handover),
-    Urgent(UrgentKey),
-    Retried(Result<(task::Id, Result<(), String>), JoinError>),
-    TakeIn(Batch),
-    TakeNodes(KnownNodes),
-    Rest,
-    /// A pause is over, or the others settled.
-    Look,
-}
-
 /// Why the loop ended.
 enum LoopEnd {
     NothingLeft,
@@ -170,15 +159,17 @@ impl Serving {
         }
         let batches = match input.from {
             From::Once(all) => {
-                self.take_in(all, &IsAsked::default()).await;
+                self.take_in(all, || false).await;
                 None
             }
             From::Watched(batches) => Some(batches),
         };
-        let stop = std::pin::pin!(stop);
-        let mut ending = Ending::new(stop);
-        let end = self.work(batches, belongs, &mut ending, others, once).await;
-        self.drain(ending.until().unwrap_or_else(|| Instant::now() + STOP_GRACE))
+        let ending = ending(stop);
+        let beating = self.parts.host_status.begin_loop("services on this node");
+        let turns = self.turns(batches, belongs, ending.clone(), others, once);
+        let end = run_turns(turns, ending.clone(), &beating, "services").await;
+        drop(beating);
+        self.drain(ending.peek().copied().unwrap_or_else(|| Instant::now() + STOP_GRACE))
             .await;
         self.parts.rendering.sync().await;
         if let Some(approval) = &mut self.parts.approval {
@@ -190,83 +181,59 @@ impl Serving {
         if let Some(processor) = &mut self.parts.processor {
             processor.instance.slot.sync();
         }
-        self.summary(end).await
+        self.summary(end.unwrap_or(LoopEnd::Stopped)).await
     }
 
-    async fn work<E: std::fmt::Display>(
+    async fn turns<E: std::fmt::Display>(
         &mut self,
         mut batches: Option<Batches>,
         belongs: impl Future<Output = Result<(), E>>,
-        ending: &mut Ending<'_, impl Future<Output = ()>>,
+        ending: Shared<impl Future<Output = Instant>>,
         others: impl Future<Output = ()>,
         once: bool,
     ) -> LoopEnd {
-        let beating = self.parts.host_status.begin_loop("services on this node");
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let (mut others, mut others_settled) = (std::pin::pin!(others), false);
-        let mut sync = tokio::time::interval(SYNC);
-        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_step = Step::Look;
+        let mut sync = ticks();
         loop {
-            let is_asked = ending.is_asked();
-            if ending.turn(self.turn(next_step, &is_asked), &beating, "services").await {
-                return LoopEnd::Stopped;
-            }
+            self.take_ready().await;
+            self.show_wait();
             if once && others_settled && self.is_settled() {
                 return LoopEnd::NothingLeft;
             }
             let pause = self.pause();
-            next_step = tokio::select! {
+            tokio::select! {
                 biased;
-                () = ending.asked() => return LoopEnd::Stopped,
-                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => Step::HandOver(of, handover),
-                Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
-                Some(retried) = self.retries.join_next_with_id() => Step::Retried(retried),
+                _ = ending.clone() => return LoopEnd::Stopped,
+                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => match of {
+                    None => self.hand_over(handover).await,
+                    Some(renderer) => self.hand_over_renderer(renderer, handover).await,
+                },
+                // The operator may have gone; the guests get the resync all the same.
+                Some((key, reply)) = self.parts.urgent_keys.recv() => drop(reply.send(self.resync_first(&key))),
+                Some(retried) = self.retries.join_next_with_id() => self.retry_ended(retried).await,
                 ours = &mut belongs, if !is_ours => match ours {
-                    Ok(()) => {
-                        is_ours = true;
-                        Step::Look
-                    }
+                    Ok(()) => is_ours = true,
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
-                    Some(batch) => Step::TakeIn(batch),
+                    Some(batch) => self.take_in(batch, || ending.peek().is_some()).await,
                     None => return LoopEnd::SourceEnded,
                 },
-                Some(nodes) = next_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
-                () = &mut others, if !others_settled => {
-                    others_settled = true;
-                    Step::Look
+                Some(nodes) = next_nodes(&mut self.parts.nodes) => self.take_nodes(nodes).await,
+                () = &mut others, if !others_settled => others_settled = true,
+                Some(()) = approved(self.parts.approval.as_ref()) => {
+                    self.take_in(self.last.clone(), || ending.peek().is_some()).await;
                 }
-                Some(()) = approved(self.parts.approval.as_ref()) => Step::TakeIn(self.last.clone()),
-                () = tokio::time::sleep(pause) => Step::Look,
-                _ = sync.tick() => Step::Rest,
-            };
-        }
-    }
-
-    /// Does the step, and then what is due.
-    async fn turn(&mut self, step: Step, is_asked_to_end: &IsAsked) {
-        match step {
-            Step::HandOver(None, handover) => self.hand_over(handover).await,
-            Step::HandOver(Some(renderer), handover) => self.hand_over_renderer(renderer, handover).await,
-            Step::Urgent((key, reply)) => {
-                // The operator may have gone; the guests get the resync all the same.
-                _ = reply.send(self.resync_first(&key));
-            }
-            Step::Retried(retried) => self.retry_ended(retried).await,
-            Step::TakeIn(batch) => self.take_in(batch, is_asked_to_end).await,
-            Step::TakeNodes(nodes) => self.take_nodes(nodes).await,
-            Step::Rest => {
-                self.parts.rendering.tick().await;
-                if let Some(processor) = &mut self.parts.processor {
-                    processor.instance.slot.tick();
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => {
+                    self.parts.rendering.tick().await;
+                    if let Some(processor) = &mut self.parts.processor {
+                        processor.instance.slot.tick();
+                    }
                 }
             }
-            Step::Look => {}
         }
-        self.take_ready().await;
-        self.show_wait();
     }
 
     /// What the Services wait for before the processor gets them. `None` if it gets them.

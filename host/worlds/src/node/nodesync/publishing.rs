@@ -26,7 +26,7 @@ impl Numbering {
             record.ip_addresses.join(", "),
             self.parts.node
         );
-        self.show(Err((text.clone(), 1)), self.publish_in_ms());
+        self.show(Some(text.clone()), 1, self.publish_in_ms());
         if self.overwritten.as_ref() != Some(&text) {
             tracing::warn!("{text}");
         }
@@ -41,11 +41,8 @@ impl Numbering {
         }
         self.unpublished = None;
         for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
-            let of_family = self
-                .parts
-                .addresses
-                .iter()
-                .filter(|address| address.is_ipv6 == (version == IpVersion::Ipv6));
+            let is_ipv6 = version == IpVersion::Ipv6;
+            let of_family = self.parts.addresses.iter().filter(|it| it.is_ipv6 == is_ipv6);
             let args = PublishNodeIps {
                 addresses: of_family.map(|address| address.text.clone()).collect(),
                 version,

@@ -10,7 +10,6 @@ use trueup_work::status::SourceRead;
 
 use super::{Serving, Work};
 use crate::node::approval::Approval;
-use crate::node::ending::IsAsked;
 use crate::node::guests::service::adapter::Changes;
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
@@ -23,7 +22,7 @@ const SERVICES_A_CHANGE: usize = 32;
 
 impl Serving {
     /// Takes in what the source says.
-    pub(super) async fn take_in(&mut self, batch: Batch, is_asked_to_end: &IsAsked) {
+    pub(super) async fn take_in(&mut self, batch: Batch, is_asked_to_end: impl Fn() -> bool) {
         let was_complete = self.parts.cluster.is_complete();
         let changed = self.parts.cluster.take_in(&batch);
         if let Some(approval) = &mut self.parts.approval {
@@ -54,7 +53,7 @@ impl Serving {
             return;
         }
         for event in changed.events {
-            if is_asked_to_end.now() {
+            if is_asked_to_end() {
                 // The next process sends a full resync.
                 return;
             }
