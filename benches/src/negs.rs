@@ -19,7 +19,7 @@ use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native
 use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
-use trueup_instance::{Instance, Instances, linked};
+use trueup_instance::{Bindings as _, Instance, Instances};
 use trueup_worlds::neg::guest as neg;
 use trueup_worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
 
@@ -47,7 +47,7 @@ impl Stage {
     pub fn new() -> anyhow::Result<Self> {
         let (runtime, engine) = stage::begin()?;
         let neg = Shipped::new(&engine, neg::NAME, settings())?;
-        let typed = linked::<NegSyncer>(&engine, &neg.program.guest)?;
+        let typed = NegSyncer::link(&engine, &neg.program.guest)?;
         Ok(Self {
             runtime,
             engine,

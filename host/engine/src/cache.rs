@@ -68,13 +68,9 @@ impl Cache {
     /// Stores a compiled component. If the cache can't be written, the host is slower, not wrong; the log reports it.
     pub(crate) fn put(&self, digest: &Digest, component: &Component) {
         let Some(file) = self.file(digest) else { return };
-        let written = component
-            .serialize()
-            .map_err(|error| format!("{error:#}"))
-            .and_then(|content| {
-                write(&file, &self.checksum(digest, &content), &content).map_err(|error| error.to_string())
-            });
-        match written {
+        let content = component.serialize().map_err(|error| format!("{error:#}"));
+        let write = |content: Vec<u8>| write(&file, &self.checksum(digest, &content), &content);
+        match content.and_then(|content| write(content).map_err(|error| error.to_string())) {
             Ok(()) => self.prune(&file),
             Err(error) => tracing::warn!("compile cache entry {} was not written: {error}", file.display()),
         }
@@ -109,11 +105,8 @@ impl Cache {
 
     /// Includes the name, so that an entry is invalid under another name.
     fn checksum(&self, digest: &Digest, content: &[u8]) -> [u8; CHECKSUM] {
-        Sha256::new()
-            .chain_update(self.name(digest))
-            .chain_update(content)
-            .finalize()
-            .into()
+        let named = Sha256::new().chain_update(self.name(digest));
+        named.chain_update(content).finalize().into()
     }
 }
 
@@ -159,10 +152,8 @@ fn usable(folder: &Path) -> Result<(), String> {
     }
     let mode = found.permissions().mode() & 0o777;
     if mode != 0o700 {
-        return Err(format!(
-            "its mode is {mode:o}, must be 700: chmod 700 {}",
-            folder.display()
-        ));
+        let folder = folder.display();
+        return Err(format!("its mode is {mode:o}, must be 700: chmod 700 {folder}"));
     }
     Ok(())
 }

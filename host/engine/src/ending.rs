@@ -3,9 +3,11 @@
 use std::fmt::Display;
 
 use trueup_base::text;
-use trueup_capabilities::{Identity, Stop};
+use trueup_capabilities::Stop;
 use trueup_journal::{Ending, TapeError};
 use wasmtime::WasmBacktrace;
+
+use crate::Data;
 
 /// Why a call gave no result. The instance is unusable; the host continues.
 #[derive(Debug, thiserror::Error)]
@@ -37,13 +39,8 @@ impl CallError {
 
     /// Converts a wasmtime error: why the call ended, and where in the guest. Function names come from the guest and
     /// may have any length.
-    pub(crate) fn from_wasmtime(
-        error: wasmtime::Error,
-        identity: &Identity,
-        export: &str,
-        memory: Option<(usize, usize)>,
-        last_words: Option<&str>,
-    ) -> Self {
+    pub(crate) fn of(data: &Data, error: wasmtime::Error, export: &str) -> Self {
+        let identity = &data.host.identity;
         let guest = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
         let text = |cause: &dyn Display| text::cut(format!("{guest}: {cause}{backtrace}"), TEXT_BYTES_MAX);
@@ -59,7 +56,7 @@ impl CallError {
         if let Some(exceeded) = error.downcast_ref::<DeadlineExceeded>() {
             return Self::Deadline(text(exceeded));
         }
-        if let Some((wanted, limit)) = memory {
+        if let Some((wanted, limit)) = data.limiter.refused_bytes {
             return Self::Memory(text(&format_args!(
                 "wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}"
             )));
@@ -73,7 +70,10 @@ impl CallError {
             // A replay finds the same words in the same log.
             Some(wasmtime::Trap::UnreachableCodeReached) => text(&format_args!(
                 "trapped: {}",
-                last_words.unwrap_or("`unreachable` (a panic, or an abort)")
+                data.host
+                    .last_words
+                    .as_deref()
+                    .unwrap_or("`unreachable` (a panic, or an abort)")
             )),
             Some(trap) => text(&format_args!("trapped: {trap}")),
             None => text(&format_args!("failed: {}", error.root_cause())),

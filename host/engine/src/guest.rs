@@ -71,16 +71,11 @@ impl Guest {
             }
         };
         let kind = component.component_type();
-        let mut imports: Vec<String> = kind
-            .imports(&engine.wasmtime)
-            .map(|(name, _)| name.to_owned())
-            .collect();
+        let names = kind.imports(&engine.wasmtime).map(|(name, _)| name);
+        let mut imports: Vec<String> = names.map(str::to_owned).collect();
         // Toolchains add exports of their own, as componentize-py its `exports`. An interface's name has a namespace.
-        let mut exports: Vec<String> = kind
-            .exports(&engine.wasmtime)
-            .map(|(name, _)| name.to_owned())
-            .filter(|name| name.contains(':'))
-            .collect();
+        let names = kind.exports(&engine.wasmtime).map(|(name, _)| name);
+        let mut exports: Vec<String> = names.filter(|name| name.contains(':')).map(str::to_owned).collect();
         imports.sort();
         exports.sort();
         Ok(Self {
@@ -126,28 +121,21 @@ fn cut_off(bytes: &[u8]) -> Option<LoadError> {
     let error = wasmparser::Parser::new(0).parse_all(bytes).find_map(Result::err)?;
     let message = error.message();
     let is_short = message.contains("out of bounds") || message.contains("unexpected end");
-    is_short.then(|| {
-        let what = format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
-        LoadError(what)
-    })
+    let what = || format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
+    is_short.then(|| LoadError(what()))
 }
 
 /// Includes the causes; parsers show their input on lines of its own.
 fn one_line(error: &impl std::fmt::Display) -> String {
-    format!("{error:#}")
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let text = format!("{error:#}");
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 fn componentise(module: &[u8]) -> Result<Vec<u8>, LoadError> {
     let typed = wasmparser::Parser::new(0).parse_all(module).any(|payload| {
         matches!(payload, Ok(wasmparser::Payload::CustomSection(section)) if section.name().starts_with("component-type"))
     });
-    if let Some(error) = cut_off(module) {
-        return Err(error);
-    }
+    cut_off(module).map_or(Ok(()), Err)?;
     if !typed {
         return Err(LoadError(
             "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component".to_owned(),

@@ -7,22 +7,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
 
+use trueup_capabilities::meter::Usage;
 use trueup_capabilities::pace::SLICE;
 use trueup_capabilities::wasi::{self, HasHost};
-use trueup_capabilities::{Host, Identity, Stop};
+use trueup_capabilities::{Host, Stop};
 use trueup_journal::TapeError;
 use wasmtime::component::Linker;
-use wasmtime::{Store, UpdateDeadline};
+use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
 
 use crate::ending::{CallError, DeadlineExceeded};
-use crate::limiter::Limiter;
 use crate::{Engine, Guest};
 
 /// The data of a store.
 pub struct Data {
     /// Answers the guest's requests.
     pub host: Host,
-    limiter: Limiter,
+    pub(crate) limiter: Limiter,
     entered: Now,
     cpu_max: Duration,
 }
@@ -91,7 +91,7 @@ impl<B> Instance<B> {
                 usable: true,
             }),
             Err(error) => {
-                let error = describe(&store, error, "instantiate");
+                let error = CallError::of(store.data(), error, "instantiate");
                 Err((Box::new(store.into_data().host), error))
             }
         }
@@ -136,7 +136,7 @@ impl<B> Instance<B> {
                 self.usable = true;
                 Ok(result)
             }
-            Err(error) => Err(describe(&self.store, error, export)),
+            Err(error) => Err(CallError::of(self.store.data(), error, export)),
         }
     }
 
@@ -159,16 +159,6 @@ impl<B> Instance<B> {
     }
 }
 
-fn describe(store: &Store<Data>, error: wasmtime::Error, export: &str) -> CallError {
-    let data = store.data();
-    let memory = data
-        .limiter
-        .refused_bytes
-        .map(|wanted| (wanted, data.limiter.limit_bytes));
-    let identity: &Identity = &data.host.identity;
-    CallError::from_wasmtime(error, identity, export, memory, data.host.last_words.as_deref())
-}
-
 impl HasHost for Data {
     fn host(&mut self) -> &mut Host {
         &mut self.host
@@ -185,4 +175,55 @@ pub fn linker_for(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linker<Dat
         wasi::add_to_linker(&mut linker)?;
     }
     Ok(linker)
+}
+
+/// The maximum number of elements in a guest's table: one per function whose address is taken.
+const TABLE_ELEMENTS_MAX: usize = 100_000;
+
+/// Keeps an instance's memory within its limit.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    limit_bytes: usize,
+    used_bytes: usize,
+    /// The total that the guest requested when it was refused, and the limit.
+    pub(crate) refused_bytes: Option<(usize, usize)>,
+    /// The usage of all instances of the guest.
+    usage: Arc<Usage>,
+}
+
+impl Limiter {
+    fn new(memory_bytes: u64, usage: Arc<Usage>) -> Self {
+        usage.begin();
+        Self {
+            limit_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+            used_bytes: 0,
+            refused_bytes: None,
+            usage,
+        }
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.usage.end(self.used_bytes as u64);
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        // A guest may have several memories: the limit is on their sum.
+        let total = self.used_bytes.saturating_sub(current).saturating_add(desired);
+        if total > self.limit_bytes {
+            self.refused_bytes = Some((total, self.limit_bytes));
+            return Ok(false);
+        }
+        // A memory never shrinks.
+        self.usage.grow(total.saturating_sub(self.used_bytes) as u64);
+        self.used_bytes = total;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= TABLE_ELEMENTS_MAX)
+    }
 }

@@ -11,7 +11,6 @@ mod cache;
 mod ending;
 mod guest;
 mod instance;
-mod limiter;
 mod types;
 
 pub use cache::users_cache;
@@ -69,11 +68,9 @@ pub struct Engine {
     cache: Arc<Cache>,
     /// Used up by the first guest that is compiled.
     pub(crate) tells_compiling: Arc<AtomicBool>,
-    _epochs: Arc<Epochs>,
+    /// The thread that counts epochs stops when the last engine is dropped, and this with it.
+    _epochs: std::sync::mpsc::Sender<()>,
 }
-
-/// Stops the thread that counts epochs when the last engine is dropped.
-struct Epochs(std::sync::mpsc::Sender<()>);
 
 impl Engine {
     /// An engine whose guests compute the same on every machine: one NaN, no threads, deterministic relaxed SIMD.
@@ -88,12 +85,12 @@ impl Engine {
         });
         let failed = |error: String| LoadError(format!("starting the WebAssembly engine: {error}"));
         let wasmtime = engine.map_err(|error| failed(format!("{error:#}")))?;
-        let (stop, stopped) = std::sync::mpsc::channel();
+        let (epochs, dropped) = std::sync::mpsc::channel::<()>();
         let weak = wasmtime.weak();
         std::thread::Builder::new()
             .name("epochs".to_owned())
             .spawn(move || {
-                while stopped.recv_timeout(EPOCH) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                while dropped.recv_timeout(EPOCH) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                     let Some(engine) = weak.upgrade() else { return };
                     engine.increment_epoch();
                 }
@@ -104,7 +101,7 @@ impl Engine {
             wasmtime,
             cache,
             tells_compiling: Arc::new(options.tells_compiling.into()),
-            _epochs: Arc::new(Epochs(stop)),
+            _epochs: epochs,
         })
     }
 
@@ -119,13 +116,6 @@ impl Engine {
     /// What the bytes are if they are neither, or why they can't be compiled.
     pub fn load(&self, bytes: &[u8]) -> Result<Guest, LoadError> {
         Guest::load(self, &self.cache, bytes)
-    }
-}
-
-impl Drop for Epochs {
-    fn drop(&mut self) {
-        // Ignore the error: the thread may have ended already.
-        let _ = self.0.send(());
     }
 }
 

@@ -74,10 +74,8 @@ impl Instance {
         start: Start<'_>,
     ) -> Result<Self, (Box<Host>, StartError)> {
         host.begin_unrecorded_call();
-        let running = program
-            .instantiate(engine, host, start.cpu_max)
-            .await
-            .map_err(|(host, error)| (host, error.into()))?;
+        let running = (program.linked)(engine, host, start.cpu_max).await;
+        let running = running.map_err(|(host, error)| (host, error.into()))?;
         let mut instance = Self {
             running,
             program: Arc::clone(program),
@@ -149,10 +147,8 @@ impl Instance {
 
     /// Like [`Instance::call`], at a time given by a recording.
     pub async fn call_at(&mut self, at_ms: u64, call: &str, args: &RawValue) -> Answer {
-        self.running
-            .host_mut()
-            .begin_call(at_ms, call, args)
-            .map_err(CallError::from)?;
+        let begun = self.host_mut().begin_call(at_ms, call, args);
+        begun.map_err(CallError::from)?;
         let answer = self.dispatch(call, args).await;
         self.host().report_dropped(call);
         let ending = match &answer {
@@ -164,11 +160,8 @@ impl Instance {
             Err(InvokeError::Call(error)) => error.ending(),
         };
         if let Some(ending) = ending {
-            self.running
-                .host_mut()
-                .tape
-                .end_call(&ending)
-                .map_err(CallError::from)?;
+            let ended = self.host_mut().tape.end_call(&ending);
+            ended.map_err(CallError::from)?;
         }
         answer
     }

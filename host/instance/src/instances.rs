@@ -185,10 +185,9 @@ impl Instances {
         let is_needed = !self.program.world.is_stateless;
         let opened = self.open_journal(&folder, is_needed)?;
         let other = self.folder(!self.record, key);
-        let elsewhere = if state_moves {
-            self.open_journal(&other, is_needed)?.newest
-        } else {
-            None
+        let elsewhere = match state_moves {
+            true => self.open_journal(&other, is_needed)?.newest,
+            false => None,
         };
         let moved = elsewhere.is_some();
         let mut journal = opened.journal;
@@ -198,10 +197,9 @@ impl Instances {
             && journal.can_continue()
             // They will ask again, and only the beginning of a segment has a place for that.
             && newest.as_ref().is_some_and(|segment| first_asks(&segment.entries).is_empty());
-        let interrupted = if finishes {
-            Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?
-        } else {
-            None
+        let interrupted = match finishes {
+            true => Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?,
+            false => None,
         };
         // The restored instance schedules a timer that fired anew, so it fires by itself.
         let interrupted = interrupted.filter(|interrupted| interrupted.call != FIRES);
@@ -311,10 +309,9 @@ impl Instances {
         valid_through: Option<u64>,
     ) -> Result<Instance, OpenError> {
         let folder = self.folder(self.record, key);
-        let Opened {
-            mut journal, newest, ..
-        } = self.open_journal(&folder, false)?;
-        if let (Some(valid_through), Some(_)) = (valid_through, &newest) {
+        let opened = self.open_journal(&folder, false)?;
+        let mut journal = opened.journal;
+        if let (Some(valid_through), Some(_)) = (valid_through, opened.newest) {
             match journal.roll_back(valid_through) {
                 // It was already rolled back, and nothing began since.
                 Ok(()) | Err(JournalError::Misplaced(_)) => {}
@@ -401,10 +398,9 @@ impl Instances {
     /// unrecorded state, so unrecorded state, if any, is the newest.
     fn state_moves(&self, key: &str) -> bool {
         let has = |record| segment_files(&self.folder(record, key)).is_ok_and(|files| !files.is_empty());
-        if self.record {
-            has(false)
-        } else {
-            !has(false) && has(true)
+        match self.record {
+            true => has(false),
+            false => !has(false) && has(true),
         }
     }
 
@@ -419,8 +415,8 @@ impl Instances {
             snapshot,
             cpu_max: Duration::from_millis(self.limits.cpu_ms),
         };
-        let started = Instance::start(&self.engine, &self.program, host, start).await;
-        started.map_err(|(_, error)| error)
+        let started = Instance::start(&self.engine, &self.program, host, start);
+        started.await.map_err(|(_, error)| error)
     }
 
     /// The state that an instance of `key` would continue from now, as a snapshot. Only reads, also while another
@@ -432,15 +428,13 @@ impl Instances {
     pub async fn state_now(&self, key: &str) -> Result<Option<String>, String> {
         let folder = self.folder(self.record != self.state_moves(key), key);
         for tries_left in (0..STATE_TRIES).rev() {
-            let numbers = match segment_numbers(&folder) {
-                Ok(numbers) => numbers,
-                Err(_) if !folder.exists() => return Ok(None),
+            let newest = match segment_numbers(&folder) {
+                Ok(numbers) => numbers.last().copied(),
+                Err(_) if !folder.exists() => None,
                 Err(error) => return Err(with_causes(error)),
             };
-            let Some(newest) = numbers.last() else {
-                return Ok(None);
-            };
-            match Segment::read(&segment_path(&folder, *newest)) {
+            let Some(newest) = newest else { return Ok(None) };
+            match Segment::read(&segment_path(&folder, newest)) {
                 Ok(segment) => {
                     let recovered = self.recover(key, segment, None).await.map_err(with_causes);
                     return recovered.map(|(state, _)| Some(state));
@@ -466,10 +460,9 @@ impl Instances {
         pace: Option<Arc<dyn Pace>>,
     ) -> Result<(String, bool), StartError> {
         let is_own = segment.header.digest == self.program.guest.digest.to_string();
-        let last = if segment.snapshot_is_valid() {
-            self.snapshot_of(&segment)
-        } else {
-            self.initial.clone()
+        let last = match segment.snapshot_is_valid() {
+            true => self.snapshot_of(&segment),
+            false => self.initial.clone(),
         };
         match self.state_after(segment, pace).await {
             Ok(snapshot) => Ok((snapshot, true)),

@@ -1,11 +1,9 @@
 //! A guest linked to its world: the world is found by the guest's exports.
 
-use std::time::Duration;
-
-use trueup_capabilities::{Host, Identity, wasi};
+use trueup_capabilities::{Identity, wasi};
 use trueup_engine::{Engine, Guest};
 
-use crate::world::{Instantiated, Linked, TIMERS, World, Worlds, names};
+use crate::world::{Linked, TIMERS, World, Worlds, names};
 
 impl World {
     /// The world of a guest among `worlds`, determined from its exports.
@@ -24,30 +22,25 @@ impl World {
                 [] => "nothing".to_owned(),
                 exports => exports.join(", "),
             };
+            let worlds = names(worlds, ", ");
             return refused(format!(
-                "exports {exports}, which is no world of this host; the worlds are: {}",
-                names(worlds, ", ")
+                "exports {exports}, which is no world of this host; the worlds are: {worlds}"
             ));
         };
-        let foreign = |import: &&String| !world.may_import(import);
-        let foreign = guest.imports.iter().find(foreign);
-        if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
-            return refused(match cfg!(feature = "wasi") {
-                false => format!("imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)"),
-                true => format!(
-                    "imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
-                    wasi::PROVIDED.join(", ")
-                ),
-            });
-        }
-        if let Some(foreign) = foreign {
-            return refused(format!(
-                "imports `{foreign}`, which its world {} does not have; it may import: {}",
-                world.name,
-                world.imports.join(", ")
-            ));
-        }
-        Ok(world)
+        let Some(foreign) = guest.imports.iter().find(|import| !world.may_import(import)) else {
+            return Ok(world);
+        };
+        refused(match (wasi::is_wasi(foreign), cfg!(feature = "wasi")) {
+            (true, false) => format!("imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)"),
+            (true, true) => format!(
+                "imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
+                wasi::PROVIDED.join(", ")
+            ),
+            (false, _) => {
+                let (name, imports) = (world.name, world.imports.join(", "));
+                format!("imports `{foreign}`, which its world {name} does not have; it may import: {imports}")
+            }
+        })
     }
 
     /// The error for a guest whose types or functions are not those of this host; `differs` names them.
@@ -63,7 +56,7 @@ pub struct Program {
     pub guest: Guest,
     /// Its world.
     pub world: &'static World,
-    linked: Box<dyn Linked>,
+    pub(crate) linked: Linked,
 }
 
 impl Program {
@@ -73,8 +66,8 @@ impl Program {
     /// One line: why this guest cannot run here.
     pub fn new(engine: &Engine, guest: Guest, worlds: Worlds) -> Result<Self, String> {
         let world = World::of(&guest, worlds)?;
-        let linked = (world.link.0)(engine, &guest);
-        let linked = linked.map_err(|error| world.of_another_wit(&guest, &format!("{error:#}")))?;
+        let refused = |error| world.of_another_wit(&guest, &format!("{error:#}"));
+        let linked = (world.link)(engine, &guest).map_err(refused)?;
         Ok(Self { guest, world, linked })
     }
 
@@ -93,9 +86,5 @@ impl Program {
             instance: instance.to_owned(),
             ..Identity::default()
         }
-    }
-
-    pub(crate) async fn instantiate(&self, engine: &Engine, host: Host, cpu_max: Duration) -> Instantiated {
-        self.linked.instantiate(engine, host, cpu_max).await
     }
 }

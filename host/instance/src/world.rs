@@ -14,8 +14,6 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use trueup_capabilities::{Host, wasi};
 use trueup_engine::{CallError, Data, Engine, Guest, Instance};
-use wasmtime::Store;
-use wasmtime::component::{InstancePre, Linker};
 
 use crate::dispatch::Answer;
 
@@ -34,18 +32,7 @@ pub struct World {
     /// and only history is lost.
     pub is_stateless: bool,
     /// Links a guest of this world.
-    pub link: Link,
-}
-
-/// How a guest of a world is linked.
-#[derive(Debug, Clone, Copy)]
-pub struct Link(pub(crate) fn(&Engine, &Guest) -> wasmtime::Result<Box<dyn Linked>>);
-
-impl Link {
-    /// To the world with these bindings.
-    pub const fn to<B: Bindings>() -> Self {
-        Self(|engine, guest| linked::<B>(engine, guest).map(|pre| Box::new(LinkedTo::<B>(pre)) as Box<dyn Linked>))
-    }
+    pub link: fn(&Engine, &Guest) -> wasmtime::Result<Linked>,
 }
 
 /// The worlds that a guest may implement.
@@ -81,53 +68,42 @@ pub trait Bindings: Sized + Send + Sync + 'static {
     /// A linked guest with the places of its exports.
     type Pre: Send + Sync + 'static;
 
-    /// Adds the world's imports.
+    /// Links a guest of the world with these bindings.
     ///
     /// # Errors
-    /// If one is there already.
-    fn add_imports(linker: &mut Linker<Data>) -> wasmtime::Result<()>;
-
-    /// Finds the exports.
-    ///
-    /// # Errors
-    /// If one is missing or does not have the type in `wit/`.
-    fn find_exports(linked: InstancePre<Data>) -> wasmtime::Result<Self::Pre>;
+    /// If an import or export is missing or does not have the type in `wit/`.
+    fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<Self::Pre>;
 
     /// Creates an instance.
-    fn instantiate(pre: &Self::Pre, store: &mut Store<Data>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
+    fn instantiate(pre: &Self::Pre, store: &mut Store) -> impl Future<Output = wasmtime::Result<Self>> + Send;
 
     /// Calls an export by its name; `lifecycle` is the same in every world.
     fn dispatch(&self, instance: &mut Running, call: &str, args: &RawValue) -> impl Future<Output = Answer> + Send;
 }
 
-/// Links a guest of the world with these bindings.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<B::Pre> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    B::add_imports(&mut linker)?;
-    B::find_exports(linker.instantiate_pre(guest.component())?)
-}
+/// The store of an instance.
+pub type Store = wasmtime::Store<Data>;
 
 /// An instance; or the host, for another try, and why there is none.
 pub(crate) type Instantiated = Result<Running, (Box<Host>, CallError)>;
 
-/// A guest linked to its world.
-pub(crate) trait Linked: Send + Sync {
-    /// Creates an instance; an error returns the host.
-    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated>;
-}
+/// A guest linked to its world: creates an instance, whose calls may take that long.
+pub type Linked = Box<dyn for<'a> Fn(&'a Engine, Host, Duration) -> BoxFuture<'a, Instantiated> + Send + Sync>;
 
-struct LinkedTo<B: Bindings>(B::Pre);
-
-impl<B: Bindings> Linked for LinkedTo<B> {
-    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated> {
-        Box::pin(Running::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
-            let bindings = B::instantiate(&self.0, store).await?;
+/// Links a guest of the world with these bindings.
+///
+/// # Errors
+/// As [`Bindings::link`].
+pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linked> {
+    let pre = Arc::new(B::link(engine, guest)?);
+    Ok(Box::new(move |engine, host, cpu_max| {
+        let pre = Arc::clone(&pre);
+        let instantiate = async move |store: &mut Store| {
+            let bindings = B::instantiate(&pre, store).await?;
             Ok(Arc::new(bindings) as Arc<dyn Dispatch>)
-        }))
-    }
+        };
+        Box::pin(Running::new(engine, host, cpu_max, instantiate))
+    }))
 }
 
 /// An instance of a guest of any world. See [`Instance`].
@@ -193,29 +169,22 @@ macro_rules! world {
             exports: &$exports,
             calls: &[$($call),*],
             is_stateless: $is_stateless,
-            link: $crate::Link::to::<$world>(),
+            link: $crate::linked::<$world>,
         };
 
         impl $crate::Bindings for $world {
             type Pre = $pre;
 
-            fn add_imports(linker: &mut wasmtime::component::Linker<trueup_engine::Data>) -> wasmtime::Result<()> {
+            fn link(engine: &trueup_engine::Engine, guest: &trueup_engine::Guest) -> wasmtime::Result<$pre> {
+                let mut linker = trueup_engine::linker_for(engine, guest)?;
                 <$imports_of>::add_to_linker::<_, wasmtime::component::HasSelf<_>>(
-                    linker,
+                    &mut linker,
                     |data: &mut trueup_engine::Data| &mut data.host,
-                )
+                )?;
+                <$pre>::new(linker.instantiate_pre(guest.component())?)
             }
 
-            fn find_exports(
-                linked: wasmtime::component::InstancePre<trueup_engine::Data>,
-            ) -> wasmtime::Result<Self::Pre> {
-                <$pre>::new(linked)
-            }
-
-            async fn instantiate(
-                pre: &Self::Pre,
-                store: &mut wasmtime::Store<trueup_engine::Data>,
-            ) -> wasmtime::Result<Self> {
+            async fn instantiate(pre: &$pre, store: &mut $crate::Store) -> wasmtime::Result<Self> {
                 pre.instantiate_async(store).await
             }
 

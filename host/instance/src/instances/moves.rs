@@ -68,24 +68,19 @@ impl Instances {
         mut old: Instance,
         commit: impl AsyncFnOnce() -> Result<(), String>,
     ) -> Result<Instance, (Option<Box<Instance>>, String)> {
-        let snapshot = if self.begins_afresh(&old.program().guest.digest.to_string()) {
-            self.initial.clone()
-        } else {
-            match old.snapshot().await {
-                Ok(snapshot) => snapshot,
-                Err(error) => return Err((None, with_causes(error))),
-            }
+        let snapshot = match self.begins_afresh(&old.program().guest.digest.to_string()) {
+            true => self.initial.clone(),
+            false => old.snapshot().await.map_err(|error| (None, with_causes(error)))?,
         };
-        let header = match self.header(snapshot.clone()) {
+        let may_end = async {
+            let header = self.header(snapshot.clone()).map_err(with_causes)?;
+            self.try_state(key, &snapshot).await.map_err(with_causes)?;
+            commit().await.map(|()| header)
+        };
+        let header = match may_end.await {
             Ok(header) => header,
-            Err(error) => return Err((Some(Box::new(old)), with_causes(error))),
+            Err(error) => return Err((Some(Box::new(old)), error)),
         };
-        if let Err(error) = self.try_state(key, &snapshot).await {
-            return Err((Some(Box::new(old)), with_causes(error)));
-        }
-        if let Err(error) = commit().await {
-            return Err((Some(Box::new(old)), error));
-        }
         let mut host = old.into_host();
         host.identity = self.identity(key);
         host.grants = self.grants.clone();
