@@ -121,12 +121,9 @@ impl Summary {
     fn number(&mut self, numbered: Option<watch::Receiver<NumberState>>, node: &str, once: bool) {
         match numbered.map(|numbered| numbered.borrow().clone()) {
             Some(NumberState::Numbered(id)) => self.id = Some(id),
-            Some(NumberState::Failed { error, .. }) => {
-                self.failed.push((format!("{NAME}/{node}"), error));
-            }
+            Some(NumberState::Failed { error, .. }) => self.failed.push((format!("{NAME}/{node}"), error)),
             Some(NumberState::Pending) if once => {
-                let error = "it has no number yet".to_owned();
-                self.failed.push((NAME.to_owned(), error));
+                self.failed.push((NAME.to_owned(), "it has no number yet".to_owned()));
             }
             Some(NumberState::Pending) | None => {}
         }
@@ -185,13 +182,10 @@ impl OnNode {
         host_status: &Arc<HostStatus>,
         mode: Mode,
     ) -> Self {
-        let mut watched = |LoadedGuest { version, backends }: LoadedGuest,
-                           urgent: &mpsc::UnboundedSender<UrgentKey>| {
+        let mut watched = |(version, backends): LoadedGuest, urgent: &mpsc::UnboundedSender<UrgentKey>| {
             version.active.send_urgent_to(urgent);
-            let (policy, instance) = (
-                version.guest.failure.clone(),
-                NodeInstance::new(Arc::clone(&version.active), &node.name, backends),
-            );
+            let policy = version.guest.failure.clone();
+            let instance = NodeInstance::new(Arc::clone(&version.active), &node.name, backends);
             let managing = connect(version);
             Watched {
                 supervisor: Supervisor::new(managing.quarantine, policy, managing.fall_back),
@@ -224,12 +218,12 @@ impl OnNode {
         let rendering = Rendering::new(instances);
         let mut cluster = Cluster::new(&node.name, setup.interfaces, node.source.is_cluster());
         let (mut approval, mut processor) = (None, None);
-        if let Some(mut loaded) = setup.service {
-            let active = Arc::clone(&loaded.version.active);
+        if let Some((version, mut backends)) = setup.service {
+            let active = Arc::clone(&version.active);
             cluster = cluster.guarded(Arc::clone(&active.quotas));
-            approval = Some(Approval::new(active, &config.state_dir, &loaded.version.guest));
-            loaded.backends.renderers = Some(Arc::new(rendering.clone()));
-            processor = Some(watched(loaded, &urgent));
+            approval = Some(Approval::new(active, &config.state_dir, &version.guest));
+            backends.renderers = Some(Arc::new(rendering.clone()));
+            processor = Some(watched((version, backends), &urgent));
         }
         let repeats = node.service.as_ref().filter(|_| !mode.once);
         let serving = Serving::new(serving::Parts {
@@ -265,10 +259,10 @@ impl OnNode {
 
     /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
     /// the state folder belongs to this cluster.
-    pub(crate) async fn run<E: std::fmt::Display>(
+    pub(crate) async fn run(
         self,
         input: Input,
-        belongs: impl Future<Output = Result<(), E>>,
+        belongs: impl Future<Output = Result<(), String>>,
         stop: impl Future<Output = ()>,
         tell: impl Fn(Event),
     ) -> Summary {

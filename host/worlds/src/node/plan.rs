@@ -1,7 +1,6 @@
 //! What a run once would do on this node: its loops themselves, with a store that keeps changes to itself and a packet
 //! filter that accepts everything.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use trueup_instance::Instances;
@@ -98,7 +97,7 @@ fn rendered(entries: &[Entry]) -> Option<Expected> {
 pub(super) async fn plan(of: Planning<'_>, on: &Node<'_>, setup: NodeSetup, plan: &mut Plan) {
     let node = on.node;
     let loaded = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
-    let guests: Vec<_> = loaded.map(|loaded| Arc::clone(&loaded.version.active)).collect();
+    let guests: Vec<_> = loaded.map(|(version, _)| Arc::clone(&version.active)).collect();
     let mode = Mode {
         source_is_reported: false,
         once: true,
@@ -109,11 +108,9 @@ pub(super) async fn plan(of: Planning<'_>, on: &Node<'_>, setup: NodeSetup, plan
         from: From::Once(of.all.clone()),
         cluster: None,
     };
-    let belongs = std::future::ready(Ok::<(), Infallible>(()));
+    let belongs = std::future::ready(Ok(()));
     let summary = on_node.run(input, belongs, std::future::pending(), |_| {}).await;
-    for problem in summary.problems {
-        plan.problem(problem);
-    }
+    summary.problems.into_iter().for_each(|problem| plan.problem(problem));
     let mut keys: Vec<KeyPlan> = Vec::new();
     for active in guests {
         let found = active.plan.as_ref().map(|plan| {

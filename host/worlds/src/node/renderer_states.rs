@@ -168,7 +168,7 @@ pub(super) enum Action {
 }
 
 /// The renderers of one service processor, in calling order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RendererStates {
     expected: Expected,
     /// Whether there was a resync. Before that, the expected state is unknown.
@@ -181,7 +181,7 @@ pub(super) struct RendererStates {
 }
 
 /// One call as it goes from renderer to renderer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Round {
     part: Option<Part>,
     took: Vec<usize>,
@@ -195,11 +195,8 @@ impl RendererStates {
     /// This many renderers, none of which has anything.
     pub(super) fn new(renderers: usize) -> Self {
         Self {
-            expected: Expected::default(),
-            is_known: false,
             renderers: (0..renderers).map(|_| RendererState::default()).collect(),
-            refused: BTreeSet::new(),
-            resyncs: 0,
+            ..Self::default()
         }
     }
 
@@ -218,9 +215,7 @@ impl RendererStates {
         }
         Round {
             part: Part::of(call),
-            took: Vec::new(),
-            counted: None,
-            first: None,
+            ..Round::default()
         }
     }
 
@@ -275,22 +270,19 @@ impl RendererStates {
 
     /// The renderer took everything so far. Returns what it missed meanwhile. Empty if it is in step.
     pub(super) fn next_missed(&mut self, renderer: usize) -> Vec<Call> {
-        let Some(state) = self.renderers.get_mut(renderer) else {
+        let state = self.renderers.get_mut(renderer);
+        let Some(resyncing) = state.and_then(|state| state.resyncing.as_mut()) else {
             return Vec::new();
         };
-        let Some(resyncing) = state.resyncing.take() else {
-            return Vec::new();
-        };
-        if !resyncing.is_too_much && resyncing.missed.is_empty() {
-            self.took_resync(renderer);
-            return Vec::new();
-        }
-        state.resyncing = Some(Resyncing::default());
-        if resyncing.is_too_much {
+        let Resyncing { missed, is_too_much } = std::mem::take(resyncing);
+        if is_too_much {
             let event = self.expected.event();
             return vec![Call::Resync(Resync { event })];
         }
-        resyncing.missed
+        if missed.is_empty() {
+            self.took_resync(renderer);
+        }
+        missed
     }
 
     /// The renderer refused what it got.
@@ -312,6 +304,7 @@ impl RendererStates {
             state.in_step = true;
             state.failures = 0;
             state.ahead.clear();
+            state.resyncing = None;
         }
     }
 
@@ -348,36 +341,28 @@ impl RendererStates {
     /// # Errors
     /// What a renderer answered.
     pub(super) fn end(&mut self, call: &Call, round: Round) -> Result<(), String> {
-        let Round {
-            part,
-            took,
-            counted,
-            first,
-        } = round;
-        let refusal = counted.or_else(|| {
-            let why = || {
-                let all_set_aside = self.renderers.iter().all(|state| state.is_set_aside);
-                let why = if all_set_aside { ALL_SET_ASIDE } else { NONE_IN_STEP };
-                first.unwrap_or_else(|| why.to_owned())
-            };
-            took.is_empty().then(why)
-        });
-        match (&part, &refusal) {
+        let none_took = || {
+            let all_set_aside = self.renderers.iter().all(|state| state.is_set_aside);
+            let why = if all_set_aside { ALL_SET_ASIDE } else { NONE_IN_STEP };
+            round.first.unwrap_or_else(|| why.to_owned())
+        };
+        let refusal = round.counted.or_else(|| round.took.is_empty().then(none_took));
+        match (round.part, &refusal) {
             (None, _) => {}
             (Some(part), None) => {
                 self.expected.take(call);
                 self.is_missed(call);
                 for state in &mut self.renderers {
-                    state.ahead.remove(part);
+                    state.ahead.remove(&part);
                 }
             }
             (Some(part), Some(_)) => {
-                for renderer in took {
+                for renderer in round.took {
                     if let Some(state) = self.renderers.get_mut(renderer) {
                         state.ahead.insert(part.clone());
                     }
                 }
-                self.refused.insert(part.clone());
+                self.refused.insert(part);
             }
         }
         refusal.map_or(Ok(()), Err)
@@ -417,9 +402,8 @@ impl RendererStates {
 
     /// The positions of renderers that need a full resync, among those that get calls.
     pub(super) fn out_of_step(&self) -> Vec<usize> {
-        let renderers = self.renderers.iter().enumerate();
-        let out = renderers.filter(|(_, state)| self.is_out_of_step(state));
-        out.map(|(renderer, _)| renderer).collect()
+        let is_out = |(renderer, state)| self.is_out_of_step(state).then_some(renderer);
+        self.renderers.iter().enumerate().filter_map(is_out).collect()
     }
 
     /// The state of each renderer, in order.

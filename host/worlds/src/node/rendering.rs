@@ -14,6 +14,7 @@ use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::{Blame, Failure};
 use trueup_work::lifecycle::failure_counts::TooMuch;
 use trueup_work::lifecycle::quarantine::SetAside;
+use trueup_work::slot::InstanceSlot;
 use trueup_work::supervisor::Supervisor;
 
 use super::instance::NodeInstance;
@@ -75,10 +76,8 @@ impl Rendering {
             error: None,
             too_much: None,
         });
-        Self(Arc::new(Mutex::new(Inner {
-            states,
-            renderers: renderers.collect(),
-        })))
+        let renderers = renderers.collect();
+        Self(Arc::new(Mutex::new(Inner { states, renderers })))
     }
 
     /// Call once after each of the processor's own calls: what it did not request again counts from then on.
@@ -96,15 +95,11 @@ impl Rendering {
     /// # Errors
     /// Why it did not take it, in one line.
     pub async fn resync_beside(&self, renderer: usize) -> Result<(), String> {
-        let (instance, event) = {
-            let mut inner = self.0.lock().await;
-            let Some(event) = inner.states.begin_resync(renderer) else {
-                return Ok(());
-            };
-            let Some(its) = inner.renderers.get(renderer) else {
-                return Ok(());
-            };
-            (Arc::clone(&its.instance), event)
+        let Some(instance) = self.instance(renderer).await else {
+            return Ok(());
+        };
+        let Some(event) = self.0.lock().await.states.begin_resync(renderer) else {
+            return Ok(());
         };
         let mut instance = instance.lock().await;
         let mut calls = vec![Call::Resync(Resync { event })];
@@ -144,10 +139,8 @@ impl Rendering {
         let mut set_aside = Vec::new();
         for (at, its) in renderers.iter_mut().enumerate() {
             let Some(too_much) = its.too_much.take() else { continue };
-            let instances = its.active.instances();
-            let entry = its
-                .supervisor
-                .set_aside(&instances, &its.name, &its.name, &its.name, too_much);
+            let (name, instances) = (&its.name, its.active.instances());
+            let entry = its.supervisor.set_aside(&instances, name, name, name, too_much);
             states.set_aside(at);
             set_aside.push((at, entry));
         }
@@ -163,14 +156,9 @@ impl Rendering {
 
     /// Makes another version of a renderer active; it is then out of step.
     pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
-        let its = self
-            .0
-            .lock()
-            .await
-            .renderers
-            .get(renderer)
-            .map(|its| Arc::clone(&its.instance));
-        let Some(instance) = its else { return false };
+        let Some(instance) = self.instance(renderer).await else {
+            return false;
+        };
         let is_active = instance.lock().await.hand_over(handover).await;
         let mut inner = self.0.lock().await;
         if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
@@ -207,44 +195,18 @@ impl Rendering {
         self.0.lock().await.states.services()
     }
 
-    /// Call between calls: syncs recordings to disk if they are due.
-    pub(super) async fn tick(&self) {
-        self.each_instance(|instance| instance.slot.tick()).await;
+    /// Call between calls, for what each instance is to do. Skips a renderer that is in a call.
+    pub(super) async fn each_slot(&self, what: impl Fn(&mut InstanceSlot)) {
+        for its in &self.0.lock().await.renderers {
+            if let Ok(mut instance) = its.instance.try_lock() {
+                what(&mut instance.slot);
+            }
+        }
     }
 
-    /// Call at the end: syncs all recordings to disk.
-    pub(super) async fn sync(&self) {
-        self.each_instance(|instance| instance.slot.sync()).await;
-    }
-
-    /// Skips a renderer that is in a call.
-    async fn each_instance(&self, what: impl Fn(&mut NodeInstance)) {
+    async fn instance(&self, renderer: usize) -> Option<Arc<Mutex<NodeInstance>>> {
         let inner = self.0.lock().await;
-        let instances = inner.renderers.iter().map(|renderer| &renderer.instance);
-        instances
-            .filter_map(|instance| instance.try_lock().ok())
-            .for_each(|mut instance| what(&mut instance));
-    }
-}
-
-impl Renderer {
-    /// Takes in the result of a call. Errors get the renderer's name.
-    fn came(&mut self, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
-        let named = |error| format!("renderer `{}`: {error}", self.active.instances().name);
-        let answer = match answer {
-            Err(mut failure) if failure.blame == Blame::Guest => {
-                failure.error = named(failure.error);
-                let too_much = self.supervisor.failed(&self.name, &failure);
-                self.too_much = too_much.or(self.too_much.take());
-                Err(failure.error)
-            }
-            other => {
-                self.supervisor.succeeded(&self.name);
-                other.unwrap_or_else(|failure| Err(failure.error)).map_err(named)
-            }
-        };
-        self.error = answer.as_ref().err().cloned();
-        answer
+        Some(Arc::clone(&inner.renderers.get(renderer)?.instance))
     }
 }
 
@@ -269,37 +231,52 @@ impl Inner {
         self.came(renderer, answer)
     }
 
+    /// Takes in the result of a call. Errors get the renderer's name.
     fn came(&mut self, renderer: usize, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
-        let its = self.renderers.get_mut(renderer);
-        its.map_or(Ok(()), |its| its.came(answer))
-    }
-
-    async fn render(&mut self, by: By, call: Call) -> Result<(), String> {
-        let mut round = self.states.begin(&call);
-        for renderer in 0..self.renderers.len() {
-            match self.states.action(renderer, &round) {
-                Action::PassOver => continue,
-                Action::ResyncThenCall(event) => {
-                    if let Err(error) = self.ask(renderer, &Call::Resync(Resync { event }), by.clone()).await {
-                        self.states.refused(renderer, &mut round, &error);
-                        continue;
-                    }
-                    self.states.took_resync_first(renderer);
-                }
-                Action::Call => {}
+        let Some(its) = self.renderers.get_mut(renderer) else {
+            return Ok(());
+        };
+        let named = |error| format!("renderer `{}`: {error}", its.active.instances().name);
+        let answer = match answer {
+            Err(mut failure) if failure.blame == Blame::Guest => {
+                failure.error = named(failure.error);
+                let too_much = its.supervisor.failed(&its.name, &failure);
+                its.too_much = too_much.or(its.too_much.take());
+                Err(failure.error)
             }
-            match self.ask(renderer, &call, by.clone()).await {
-                Ok(()) => self.states.took(renderer, &mut round),
-                Err(error) => self.states.refused(renderer, &mut round, &error),
+            other => {
+                its.supervisor.succeeded(&its.name);
+                other.unwrap_or_else(|failure| Err(failure.error)).map_err(named)
             }
-        }
-        self.states.end(&call, round)
+        };
+        its.error = answer.as_ref().err().cloned();
+        answer
     }
 }
 
 #[async_trait]
 impl Renderers for Rendering {
     async fn render(&self, by: By, call: Call) -> Result<(), String> {
-        self.0.lock().await.render(by, call).await
+        let mut inner = self.0.lock().await;
+        let mut round = inner.states.begin(&call);
+        for renderer in 0..inner.renderers.len() {
+            match inner.states.action(renderer, &round) {
+                Action::PassOver => continue,
+                Action::ResyncThenCall(event) => {
+                    let resync = Call::Resync(Resync { event });
+                    if let Err(error) = inner.ask(renderer, &resync, by.clone()).await {
+                        inner.states.refused(renderer, &mut round, &error);
+                        continue;
+                    }
+                    inner.states.took_resync_first(renderer);
+                }
+                Action::Call => {}
+            }
+            match inner.ask(renderer, &call, by.clone()).await {
+                Ok(()) => inner.states.took(renderer, &mut round),
+                Err(error) => inner.states.refused(renderer, &mut round, &error),
+            }
+        }
+        inner.states.end(&call, round)
     }
 }

@@ -21,6 +21,7 @@ use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::objects::Id as Key;
+use trueup_work::slot::InstanceSlot;
 use trueup_work::status::{Finished, HostStatus};
 
 use super::approval::{Approval, approved};
@@ -140,10 +141,10 @@ impl Serving {
     }
 
     /// Runs until `stop`; with `once`, until `others` are settled and nothing is left to do here.
-    pub(super) async fn run<E: std::fmt::Display>(
+    pub(super) async fn run(
         mut self,
         input: Input,
-        belongs: impl Future<Output = Result<(), E>>,
+        belongs: impl Future<Output = Result<(), String>>,
         stop: impl Future<Output = ()>,
         others: impl Future<Output = ()>,
         once: bool,
@@ -171,7 +172,7 @@ impl Serving {
         drop(beating);
         self.drain(ending.peek().copied().unwrap_or_else(|| Instant::now() + STOP_GRACE))
             .await;
-        self.parts.rendering.sync().await;
+        self.parts.rendering.each_slot(InstanceSlot::sync).await;
         if let Some(approval) = &mut self.parts.approval {
             approval.keep(true);
         }
@@ -184,10 +185,10 @@ impl Serving {
         self.summary(end.unwrap_or(LoopEnd::Stopped)).await
     }
 
-    async fn turns<E: std::fmt::Display>(
+    async fn turns(
         &mut self,
         mut batches: Option<Batches>,
-        belongs: impl Future<Output = Result<(), E>>,
+        belongs: impl Future<Output = Result<(), String>>,
         ending: Shared<impl Future<Output = Instant>>,
         others: impl Future<Output = ()>,
         once: bool,
@@ -214,7 +215,7 @@ impl Serving {
                 Some(retried) = self.retries.join_next_with_id() => self.retry_ended(retried).await,
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
-                    Err(why) => return LoopEnd::NotOurs(why.to_string()),
+                    Err(why) => return LoopEnd::NotOurs(why),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
                     Some(batch) => self.take_in(batch, || ending.peek().is_some()).await,
@@ -227,7 +228,7 @@ impl Serving {
                 }
                 () = tokio::time::sleep(pause) => {}
                 _ = sync.tick() => {
-                    self.parts.rendering.tick().await;
+                    self.parts.rendering.each_slot(InstanceSlot::tick).await;
                     if let Some(processor) = &mut self.parts.processor {
                         processor.instance.slot.tick();
                     }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use trueup_base::regular;
-use trueup_capabilities::Backends;
-use trueup_capabilities::etcd;
-use trueup_config::{Config, Guest, InterfacesFrom, ThisNode};
+use trueup_capabilities::{Backends, etcd};
+use trueup_config::{Config, InterfacesFrom, ThisNode};
 use trueup_work::host_context::{HostContext, Version};
 use trueup_work::needs::{Named, Needs};
 use trueup_work::setup::SetupError;
@@ -14,10 +13,7 @@ use crate::node::guests::service::adapter::{Interfaces, read_interfaces};
 use crate::node::guests::{nodesync, renderer, service};
 
 /// One guest of this node, ready to be called.
-pub(crate) struct LoadedGuest {
-    pub(crate) version: Version,
-    pub(crate) backends: Backends,
-}
+pub(crate) type LoadedGuest = (Version, Backends);
 
 /// Everything that the loops of this node need.
 pub(crate) struct NodeSetup {
@@ -47,8 +43,10 @@ impl NodeSetup {
             None => Interfaces::None,
         };
         let mut loaded = Vec::new();
-        for guest in guests(node) {
-            loaded.push(load(config, host_context, guest, backends).await?);
+        for (name, worlds, guest) in guests(node) {
+            let version = host_context.version(config, name, worlds, &guest).await?;
+            version.warn_of_missing_grants();
+            loaded.push((version, backends(name)));
         }
         let mut loaded = loaded.into_iter();
         Ok(Self {
@@ -70,9 +68,16 @@ pub(super) fn needs(node: &ThisNode) -> Needs<'_> {
     }
 }
 
-/// The guests of this node: who numbers it, the service processor, then its renderers.
+/// The guests of this node: who numbers it, with the name of the node among its settings, the service processor, then
+/// its renderers.
 fn guests(node: &ThisNode) -> Vec<Named> {
-    let numbering = node.nodesync.iter().map(|guest| numbered(guest, node));
+    let numbering = node.nodesync.iter().map(|guest| {
+        let mut guest = guest.clone();
+        if let Some(settings) = guest.settings.as_object_mut() {
+            settings.insert(trueup_config::NODE_NAME.to_owned(), node.name.clone().into());
+        }
+        (nodesync::NAME, nodesync::WORLDS, guest)
+    });
     let serving = node.service.iter().flat_map(|of| {
         let processor = (service::NAME, service::WORLDS, of.guest.clone());
         let renderers = of.renderers.iter();
@@ -80,29 +85,6 @@ fn guests(node: &ThisNode) -> Vec<Named> {
         std::iter::once(processor).chain(renderers)
     });
     numbering.chain(serving).collect()
-}
-
-/// The guest with this node's name among its settings.
-fn numbered(guest: &Guest, node: &ThisNode) -> Named {
-    let mut guest = guest.clone();
-    if let Some(settings) = guest.settings.as_object_mut() {
-        settings.insert(trueup_config::NODE_NAME.to_owned(), node.name.clone().into());
-    }
-    (nodesync::NAME, nodesync::WORLDS, guest)
-}
-
-async fn load(
-    config: &Config,
-    host_context: &HostContext,
-    (name, worlds, guest): Named,
-    backends: impl Fn(&str) -> Backends,
-) -> Result<LoadedGuest, SetupError> {
-    let version = host_context.version(config, name, worlds, &guest).await?;
-    version.warn_of_missing_grants();
-    Ok(LoadedGuest {
-        version,
-        backends: backends(name),
-    })
 }
 
 fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {
