@@ -65,17 +65,13 @@ enum Reason {
     Resync,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Stage {
-    Queued {
-        place: Position,
-        reason: Reason,
-    },
+    Queued(Position, Reason),
     /// The key may have to run once more because of a change meanwhile, or never again because it was forgotten
     /// meanwhile.
-    Running {
-        then: Then,
-    },
+    Running(Then),
+    #[default]
     AtRest,
 }
 
@@ -86,7 +82,7 @@ enum Then {
     Forgotten,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     stage: Stage,
     failures: u32,
@@ -135,32 +131,22 @@ impl<K: Ord + Clone> Controller<K> {
             if self.keys.len() >= KEYS_MAX {
                 return Err(TooManyKeys);
             }
-            let entry = Entry {
-                stage: Stage::AtRest,
-                failures: 0,
-                pause_ms: None,
-                last: None,
-                runs: 0,
-            };
-            self.keys.insert(key.clone(), entry);
+            self.keys.insert(key.clone(), Entry::default());
             self.enqueue(key, now_ms, Reason::Work);
             return Ok(());
         };
         match &mut entry.stage {
-            Stage::Running { then } => *then = Then::OnceMore,
+            Stage::Running(then) => *then = Then::OnceMore,
             // It keeps its place in line. Otherwise a key that changes all the time would go to the end each time.
-            Stage::Queued {
-                place: (due_ms, _),
-                reason: Reason::Work,
-            } if *due_ms <= now_ms => {}
-            Stage::Queued { .. } | Stage::AtRest => self.enqueue(key, now_ms, Reason::Work),
+            Stage::Queued((due_ms, _), Reason::Work) if *due_ms <= now_ms => {}
+            Stage::Queued(..) | Stage::AtRest => self.enqueue(key, now_ms, Reason::Work),
         }
         Ok(())
     }
 
     /// Moves a queued key before all others, and makes it due. Has no effect on any other key.
     pub fn first(&mut self, key: &K) {
-        if let Some(Stage::Queued { .. }) = self.keys.get(key).map(|entry| &entry.stage) {
+        if let Some(Stage::Queued(..)) = self.keys.get(key).map(|entry| &entry.stage) {
             self.enqueue(key, 0, Reason::Work);
         }
     }
@@ -169,21 +155,18 @@ impl<K: Ord + Clone> Controller<K> {
     /// if no key is due.
     pub fn take_ready(&mut self, now_ms: u64) -> Option<K> {
         let now_ms = self.clock(now_ms);
-        let first = self.queue.first_entry()?;
-        if first.key().0 > now_ms {
-            return None;
-        }
-        let key = first.remove();
-        let entry = self.keys.get_mut(&key)?;
-        if let Stage::Queued {
-            reason: Reason::Work, ..
-        } = entry.stage
-        {
-            self.waiting -= 1;
-        }
-        entry.stage = Stage::Running { then: Then::AsItEnded };
-        self.running += 1;
+        let ((due_ms, _), key) = self.queue.first_key_value()?;
+        let key = (*due_ms <= now_ms).then(|| key.clone())?;
+        self.take(&key);
         Some(key)
+    }
+
+    /// Takes a queued key even if it is not due, or others are due before it. Has no effect on any other key.
+    pub fn take(&mut self, key: &K) {
+        if let Some(entry) = self.dequeue(key) {
+            entry.stage = Stage::Running(Then::AsItEnded);
+            self.running += 1;
+        }
     }
 
     /// Reports how the run of `key` ended. Returns when the key is due next, if at all. Has no effect on a key that is
@@ -191,7 +174,7 @@ impl<K: Ord + Clone> Controller<K> {
     pub fn done(&mut self, key: &K, outcome: Outcome, now_ms: u64) -> Option<u64> {
         let now_ms = self.clock(now_ms);
         let entry = self.keys.get_mut(key)?;
-        let Stage::Running { then } = entry.stage else {
+        let Stage::Running(then) = entry.stage else {
             return None;
         };
         self.running -= 1;
@@ -241,7 +224,7 @@ impl<K: Ord + Clone> Controller<K> {
     /// continues, and the key is dropped when it is done; a later change brings it back.
     pub fn forget(&mut self, key: &K) {
         let Some(entry) = self.keys.get_mut(key) else { return };
-        if let Stage::Running { then } = &mut entry.stage {
+        if let Stage::Running(then) = &mut entry.stage {
             *then = Then::Forgotten;
             return;
         }
@@ -261,7 +244,18 @@ impl<K: Ord + Clone> Controller<K> {
 
     /// The state of one key; `None` if it was never seen, or forgotten.
     pub fn status(&self, key: &K) -> Option<KeyStatus> {
-        self.keys.get(key).map(Entry::status)
+        let entry = self.keys.get(key)?;
+        let due_ms = match entry.stage {
+            Stage::Queued((due_ms, _), _) => Some(due_ms),
+            Stage::Running(_) | Stage::AtRest => None,
+        };
+        Some(KeyStatus {
+            failures: entry.failures,
+            running: matches!(entry.stage, Stage::Running(_)),
+            due_ms,
+            last: entry.last,
+            runs: entry.runs,
+        })
     }
 
     fn clock(&mut self, now_ms: u64) -> u64 {
@@ -275,38 +269,24 @@ impl<K: Ord + Clone> Controller<K> {
         let Some(entry) = self.keys.get_mut(key) else { return };
         self.arrivals += 1;
         let place = (due_ms, self.arrivals);
-        entry.stage = Stage::Queued { place, reason };
+        entry.stage = Stage::Queued(place, reason);
         if reason == Reason::Work {
             self.waiting += 1;
         }
         self.queue.insert(place, key.clone());
     }
 
-    fn dequeue(&mut self, key: &K) {
-        let Some(entry) = self.keys.get_mut(key) else { return };
-        let Stage::Queued { place, reason } = entry.stage else {
-            return;
+    /// Takes a key out of the queue. `None` if it is not there.
+    fn dequeue(&mut self, key: &K) -> Option<&mut Entry> {
+        let entry = self.keys.get_mut(key)?;
+        let Stage::Queued(place, reason) = entry.stage else {
+            return None;
         };
         entry.stage = Stage::AtRest;
         if reason == Reason::Work {
             self.waiting -= 1;
         }
         self.queue.remove(&place);
-    }
-}
-
-impl Entry {
-    fn status(&self) -> KeyStatus {
-        let due_ms = match self.stage {
-            Stage::Queued { place: (due_ms, _), .. } => Some(due_ms),
-            Stage::Running { .. } | Stage::AtRest => None,
-        };
-        KeyStatus {
-            failures: self.failures,
-            running: matches!(self.stage, Stage::Running { .. }),
-            due_ms,
-            last: self.last,
-            runs: self.runs,
-        }
+        Some(entry)
     }
 }

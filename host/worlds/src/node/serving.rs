@@ -6,6 +6,7 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::Shared;
@@ -20,7 +21,6 @@ use trueup_work::kubernetes::{Events, ObjectEvent};
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
-use trueup_work::objects::Id as Key;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::{Finished, HostStatus};
 
@@ -206,7 +206,8 @@ impl Serving {
             tokio::select! {
                 biased;
                 _ = ending.clone() => return LoopEnd::Stopped,
-                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => match of {
+                (of, handover) =
+                    handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => match of {
                     None => self.hand_over(handover).await,
                     Some(renderer) => self.hand_over_renderer(renderer, handover).await,
                 },
@@ -252,9 +253,8 @@ impl Serving {
     /// Shows what the Services wait for. The log says it if that lasts: each start waits for a moment.
     fn show_wait(&mut self) {
         let wait = self.waits_for();
-        self.parts
-            .host_status
-            .node(|node| node.waits_for = wait.map(str::to_owned));
+        let host_status = &self.parts.host_status;
+        host_status.node(|node| node.waits_for = wait.map(str::to_owned));
         if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.logged_wait) {
             tracing::warn!("the Services on this node wait for {what}");
             self.logged_wait = wait;
@@ -280,8 +280,9 @@ impl Serving {
 
     fn pause(&self) -> Duration {
         let due_ms = self.controller.next_due_ms();
-        let pause = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
-        pause.unwrap_or(SYNC)
+        due_ms.map_or(SYNC, |due_ms| {
+            Duration::from_millis(due_ms.saturating_sub(self.now_ms()))
+        })
     }
 
     /// Whether nothing is left to do, or it failed too often. If the source never was complete, there is nothing to
@@ -290,19 +291,15 @@ impl Serving {
         if self.parts.processor.is_none() || !self.parts.cluster.is_complete() {
             return true;
         }
-        let given_up = |work| {
-            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
-            failures >= FAILURES_MAX_ONCE
-        };
-        let is_done = |renderer: (usize, &bool)| !renderer.1 || given_up(Work::Renderer(renderer.0));
+        let given_up = |work| self.failures(work) >= FAILURES_MAX_ONCE;
         let service = (self.is_synced && !self.is_pending) || self.set_aside.is_some() || given_up(Work::Service);
-        service && self.out_of_step.iter().enumerate().all(is_done)
+        let mut renderers = self.out_of_step.iter().enumerate();
+        service && renderers.all(|(renderer, is_out)| !is_out || given_up(Work::Renderer(renderer)))
     }
 
     fn enqueue(&mut self, work: Work) {
-        let now_ms = self.now_ms();
         // The queue can't overflow: it has one key per renderer and two more.
-        _ = self.controller.changed(&work, now_ms);
+        _ = self.controller.changed(&work, self.now_ms());
     }
 
     /// Queues a full resync of all guests before all else, for the operator, who names the key of one of them.
@@ -345,10 +342,7 @@ impl Serving {
         let Some(events) = &self.kubernetes_events else { return };
         for (service, note) in &changes.about {
             events.say(ObjectEvent {
-                key: Key {
-                    namespace: service.namespace.clone(),
-                    name: service.name.clone(),
-                },
+                key: service.clone(),
                 warning: true,
                 reason: "NotHonoured",
                 action: "RenderService",
@@ -361,12 +355,8 @@ impl Serving {
     async fn feed(&mut self, changes: Vec<Change>) {
         let Some(feed) = &self.parts.feed else { return };
         let is_first = !std::mem::replace(&mut self.is_fed, true);
-        let changes = if is_first {
-            let nodes = self.parts.cluster.kube_nodes().into_iter();
-            nodes.map(Change::KubeNodePut).collect()
-        } else {
-            changes
-        };
+        let all = || self.parts.cluster.kube_nodes().into_iter().map(Change::KubeNodePut);
+        let changes = if is_first { all().collect() } else { changes };
         if is_first || !changes.is_empty() {
             // Ignore the error: a numbering that has ended needs no Nodes.
             _ = feed.send(changes).await;
@@ -384,19 +374,8 @@ impl Serving {
     /// Queues a key for when the queue would run it after this outcome.
     fn enqueue_later(&mut self, work: Work, after: Outcome) {
         self.enqueue(work);
-        let now_ms = self.now_ms();
-        // Other keys that are also due keep their turns.
-        let mut others = Vec::new();
-        while let Some(ready) = self.controller.take_ready(now_ms) {
-            if ready == work {
-                self.done(work, after);
-                break;
-            }
-            others.push(ready);
-        }
-        for other in others {
-            self.done(other, Outcome::Interrupted(0));
-        }
+        self.controller.take(&work);
+        self.done(work, after);
     }
 
     async fn take_nodes(&mut self, nodes: KnownNodes) {
@@ -443,9 +422,12 @@ impl Serving {
 
     /// The state of a key for the host's status.
     fn finished(&self, work: Work, guest: &Active, error: Option<&String>) -> Finished {
-        let failures = self.controller.status(&work).map_or(0, |status| status.failures);
         let again_in_ms = error.and_then(|_| self.again_in_ms(work));
-        finished(guest, error.cloned(), failures, again_in_ms)
+        finished(guest, error.cloned(), self.failures(work), again_in_ms)
+    }
+
+    fn failures(&self, work: Work) -> u32 {
+        self.controller.status(&work).map_or(0, |status| status.failures)
     }
 
     /// When a key is due. `None` if it does not wait.
@@ -456,8 +438,7 @@ impl Serving {
 
     /// The work on a key ended.
     fn done(&mut self, work: Work, outcome: Outcome) {
-        let now_ms = self.now_ms();
-        self.controller.done(&work, outcome, now_ms);
+        self.controller.done(&work, outcome, self.now_ms());
     }
 
     async fn summary(self, end: LoopEnd) -> Summary {
@@ -499,17 +480,17 @@ async fn handed_over(
     let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));
     let is_free = |(at, _): &(usize, _)| !resyncing.values().any(|of| of == at);
     let renderers = renderers.iter_mut().enumerate().filter(is_free);
-    let mut all: Vec<_> = processor
-        .chain(renderers.map(|(at, handovers)| (Some(at), handovers)))
-        .collect();
+    let renderers = renderers.map(|(at, handovers)| (Some(at), handovers));
+    let mut all: Vec<_> = processor.chain(renderers).collect();
     std::future::poll_fn(move |context| {
-        for (of, handovers) in &mut all {
-            // A guest without a manager never gets one.
-            if let std::task::Poll::Ready(Some(handover)) = handovers.poll_recv(context) {
-                return std::task::Poll::Ready((*of, handover));
-            }
-        }
-        std::task::Poll::Pending
+        // A guest without a manager never gets one.
+        let next = all
+            .iter_mut()
+            .find_map(|(of, handovers)| match handovers.poll_recv(context) {
+                Poll::Ready(handover) => Some((*of, handover?)),
+                Poll::Pending => None,
+            });
+        next.map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }

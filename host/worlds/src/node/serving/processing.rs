@@ -3,6 +3,7 @@
 use serde_json::json;
 use trueup_base::text::counted;
 use trueup_controller::Outcome;
+use trueup_journal::By;
 use trueup_work::event::{Event, Message};
 use trueup_work::lifecycle::failure::{Blame, Failure};
 use trueup_work::lifecycle::quarantine::SetAside;
@@ -13,18 +14,6 @@ use crate::node::guests::service::{self, ObjectId, Resync, State, Update};
 use crate::node::{guest_of, names, own};
 
 impl Serving {
-    pub(super) async fn take_event(&mut self, event: service::Event) {
-        if self.parts.processor.is_none() {
-            return;
-        }
-        if !self.is_synced {
-            // The resync to come includes it.
-            self.enqueue_resync();
-            return;
-        }
-        self.update(event).await;
-    }
-
     /// Queues a resync at once, unless the last one failed and its pause is on.
     pub(super) fn enqueue_resync(&mut self) {
         if self.knows_nodes && self.controller.status(&Work::Service).is_none() {
@@ -33,12 +22,10 @@ impl Serving {
     }
 
     pub(super) async fn update(&mut self, event: service::Event) {
+        let is_of_nodes = matches!(event, service::Event::Nodes(_));
+        let by = is_of_nodes.then(|| self.by_nodes()).flatten();
         let Some(processor) = &mut self.parts.processor else {
             return;
-        };
-        let by = match &event {
-            service::Event::Nodes(_) => self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone()),
-            _ => None,
         };
         let object = object_of(&event);
         let answer = processor.instance.call("processor.update", &Update { event }, by).await;
@@ -77,13 +64,10 @@ impl Serving {
             self.controller.forget(&Work::Service);
             return;
         }
-        let outcome = match self.is_synced && !self.is_pending {
-            true => Outcome::Success,
-            false => Outcome::Failure,
-        };
-        self.done(Work::Service, outcome);
+        let is_true = self.is_synced && !self.is_pending;
+        self.done(Work::Service, if is_true { Outcome::Success } else { Outcome::Failure });
         self.show();
-        if outcome == Outcome::Success {
+        if is_true {
             // It rests until there is a change.
             self.controller.forget(&Work::Service);
             let (node, renderers) = (&self.parts.node, self.in_step().await);
@@ -103,16 +87,17 @@ impl Serving {
     }
 
     pub(super) fn nodes(&self) -> Vec<Node> {
-        self.parts
-            .nodes
-            .as_ref()
-            .map(|nodes| nodes.borrow().nodes.clone())
-            .unwrap_or_default()
+        let nodes = self.parts.nodes.as_ref();
+        nodes.map(|nodes| nodes.borrow().nodes.clone()).unwrap_or_default()
+    }
+
+    /// The entry of the recording from which they follow.
+    fn by_nodes(&self) -> Option<By> {
+        self.parts.nodes.as_ref()?.borrow().by.clone()
     }
 
     async fn resync(&mut self) {
-        let state = self.state();
-        let by = self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone());
+        let (state, by) = (self.state(), self.by_nodes());
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
@@ -135,16 +120,9 @@ impl Serving {
 
     /// The processor's input is set aside: it stays as it is until it or the guest changes.
     fn show_set_aside(&mut self, entry: SetAside) {
-        let SetAside {
-            instance,
-            error,
-            failures,
-            ..
-        } = &entry;
-        self.parts
-            .host_status
-            .set_aside(guest_of(instance), instance, error, *failures);
-        self.error = Some(error.clone());
+        let (name, host_status) = (&entry.instance, &self.parts.host_status);
+        host_status.set_aside(guest_of(name), name, &entry.error, entry.failures);
+        self.error = Some(entry.error.clone());
         if self.set_aside.as_ref() != Some(&entry) {
             _ = self.parts.events.send((&entry).into());
         }
@@ -199,11 +177,8 @@ impl Serving {
             self.enqueue_retry(Work::Service);
         }
         // A job from the queue is shown once the queue knows its outcome.
-        let runs = self
-            .controller
-            .status(&Work::Service)
-            .is_some_and(|status| status.running);
-        if !runs {
+        let status = self.controller.status(&Work::Service);
+        if status.is_none_or(|status| !status.running) {
             self.show();
         }
     }
@@ -221,9 +196,8 @@ impl Serving {
         if let Some(object) = &self.suspect {
             too_much.error.push_str(&format!("; it first failed with {object}"));
         }
-        let entry = processor
-            .supervisor
-            .set_aside(&instances, &name, &name, &state, too_much);
+        let supervisor = &mut processor.supervisor;
+        let entry = supervisor.set_aside(&instances, &name, &name, &state, too_much);
         self.show_set_aside(entry);
     }
 }

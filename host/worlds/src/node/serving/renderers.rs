@@ -14,10 +14,8 @@ impl Serving {
     /// Starts a full resync of a renderer, beside the loop.
     pub(super) fn begin_resync(&mut self, renderer: usize) {
         let rendering = self.parts.rendering.clone();
-        let task = self
-            .retries
-            .spawn(async move { rendering.resync_beside(renderer).await });
-        self.resyncing.insert(task.id(), renderer);
+        let resync = async move { rendering.resync_beside(renderer).await };
+        self.resyncing.insert(self.retries.spawn(resync).id(), renderer);
         if let Some(Some(at)) = self.shown.get(renderer) {
             self.parts.host_status.began(guest_of(&at.name), &at.name);
         }
@@ -25,10 +23,7 @@ impl Serving {
 
     /// Takes in the end of such a task.
     pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, Result<(), String>), JoinError>) {
-        let task = match &retried {
-            Ok((task, _)) => *task,
-            Err(error) => error.id(),
-        };
+        let task = retried.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
         let Some(renderer) = self.resyncing.remove(&task) else {
             return;
         };
@@ -56,11 +51,7 @@ impl Serving {
     }
 
     async fn retried(&mut self, renderer: usize, taken: Result<(), String>) {
-        let outcome = if taken.is_ok() {
-            Outcome::Success
-        } else {
-            Outcome::Failure
-        };
+        let outcome = taken.as_ref().map_or(Outcome::Failure, |()| Outcome::Success);
         self.done(Work::Renderer(renderer), outcome);
         // Its next try is a new one, whatever it answered.
         if let Some(shown) = self.shown.get_mut(renderer) {
@@ -119,20 +110,17 @@ impl Serving {
                 }
                 _ => {}
             }
-            if self
-                .shown
-                .get(renderer)
-                .is_some_and(|shown| shown.as_ref() != Some(&at))
-            {
-                if at.is_in_step {
-                    self.parts.rendering.took_all(renderer).await;
-                }
-                if let Some(guest) = self.parts.rendering.active(renderer).await {
-                    self.show_renderer(renderer, &at, &guest);
-                }
-                if let Some(shown) = self.shown.get_mut(renderer) {
-                    *shown = Some(at);
-                }
+            if self.shown.get(renderer).and_then(Option::as_ref) == Some(&at) {
+                continue;
+            }
+            if at.is_in_step {
+                self.parts.rendering.took_all(renderer).await;
+            }
+            if let Some(guest) = self.parts.rendering.active(renderer).await {
+                self.show_renderer(renderer, &at, &guest);
+            }
+            if let Some(shown) = self.shown.get_mut(renderer) {
+                *shown = Some(at);
             }
         }
     }
@@ -152,23 +140,19 @@ impl Serving {
     }
 
     fn show_renderer(&self, renderer: usize, at: &RendererStatus, guest: &Active) {
-        let work = Work::Renderer(renderer);
+        let (work, host_status) = (Work::Renderer(renderer), &self.parts.host_status);
+        let (name, of) = (&at.name, guest_of(&at.name));
         if at.is_set_aside {
-            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
-            let error = at.error.clone().unwrap_or_default();
-            self.parts
-                .host_status
-                .set_aside(guest_of(&at.name), &at.name, &error, failures);
+            let error = at.error.as_deref().unwrap_or_default();
+            host_status.set_aside(of, name, error, self.failures(work));
         } else if at.is_resyncing {
-            self.parts.host_status.began(guest_of(&at.name), &at.name);
+            host_status.began(of, name);
         } else if !at.is_in_step && at.error.is_none() {
-            self.parts.host_status.changed(guest_of(&at.name), &at.name);
+            host_status.changed(of, name);
         } else {
             let error = at.error.as_ref().filter(|_| !at.is_in_step);
-            self.parts.host_status.began(guest_of(&at.name), &at.name);
-            self.parts
-                .host_status
-                .finished(guest_of(&at.name), &at.name, self.finished(work, guest, error));
+            host_status.began(of, name);
+            host_status.finished(of, name, self.finished(work, guest, error));
         }
     }
 }

@@ -57,7 +57,12 @@ impl Serving {
                 // The next process sends a full resync.
                 return;
             }
-            self.take_event(event).await;
+            if self.is_synced {
+                self.update(event).await;
+            } else {
+                // The resync to come includes it.
+                self.enqueue_resync();
+            }
         }
     }
 
