@@ -21,10 +21,6 @@
 mod cluster;
 mod index;
 mod interfaces;
-mod node;
-mod parts;
-mod pod;
-mod protocol;
 mod service;
 mod slice;
 mod unhonoured;

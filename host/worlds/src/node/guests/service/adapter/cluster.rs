@@ -1,6 +1,6 @@
 //! The guests' view of a cluster, updated look by look.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use trueup_capabilities::bindings::kube::types::Node;
@@ -8,12 +8,11 @@ use trueup_capabilities::quota::Quotas;
 use trueup_sources::{Batch, Kind, Object, ObjectRef, Showing};
 use trueup_work::objects::Id;
 
-use super::index::{Fact, Index, Reading, local_pod};
-use super::parts::{Looked, Part};
+use super::index::{Fact, Index, Input, Part, local_pod, read};
 use super::slice::united;
 use super::{Changes, Interfaces};
 use crate::node::guests::service::{Endpoints, LocalPod, Service};
-use crate::notes::Notes;
+use crate::notes::{Notes, Remarks};
 
 /// The complete input of the guests.
 #[derive(Clone, Debug)]
@@ -60,34 +59,39 @@ impl Cluster {
     /// cannot be read are kept until they can be, or are gone. A source without any object, even at the start, is
     /// treated as unavailable: see [`Showing`].
     pub fn take_in(&mut self, batch: &Batch) -> Changes {
-        let mut looked = Looked::default();
+        // The parts that may change, as they were.
+        let (mut changes, mut parts) = (Changes::default(), BTreeMap::new());
         for change in &batch.changes {
             self.showing.see(change);
             match &change.now {
                 Some(object) => {
                     self.held.remove(&change.reference);
-                    self.put(&change.reference, object, &mut looked);
+                    self.put(&change.reference, object, &mut changes, &mut parts);
                 }
                 None if self.index.has(&change.reference) => _ = self.held.insert(change.reference.clone()),
                 None => {}
             }
         }
-        let is_empty = batch.complete && self.showing.hides_all(self.index.len() - self.held.len());
-        let is_complete = batch.complete && !is_empty && self.may_go(&batch.unreadable);
+        changes.is_empty = batch.complete && self.showing.hides_all(self.index.len() - self.held.len());
+        let is_complete = batch.complete && !changes.is_empty && self.may_go(&batch.unreadable);
         if is_complete {
-            let hidden = |reference: &ObjectRef| batch.unreadable.contains(reference);
-            let (hidden, gone) = std::mem::take(&mut self.held).into_iter().partition(hidden);
-            self.held = hidden;
-            self.remove(gone, &mut looked);
+            for reference in std::mem::take(&mut self.held) {
+                if batch.unreadable.contains(&reference) {
+                    self.held.insert(reference);
+                    continue;
+                }
+                self.touch(self.index.parts(&reference, None), &mut parts);
+                self.index.remove(&reference);
+                self.notes.remove(&reference);
+            }
         }
-        let mut changes = Changes {
-            is_empty,
-            ..Changes::default()
-        };
-        if self.was_complete {
-            changes.add_differences(looked.parts, |part| self.index.input(part, &self.interfaces));
+        for (part, before) in parts {
+            match self.index.input(&part, &self.interfaces) {
+                now if now == before => {}
+                Input::Service(event) => changes.events.push(event),
+                Input::Nodesync(change) => changes.nodes.push(change),
+            }
         }
-        (changes.notes, changes.about) = (looked.notes, looked.about);
         self.was_complete |= is_complete;
         changes
     }
@@ -157,21 +161,33 @@ impl Cluster {
         quotas.holdings.let_go(&gone)
     }
 
-    fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
-        let Reading { fact, remarks, service } = Reading::of(reference, object, &self.node, &self.interfaces);
+    fn put(
+        &mut self,
+        reference: &ObjectRef,
+        object: &Object,
+        changes: &mut Changes,
+        parts: &mut BTreeMap<Part, Input>,
+    ) {
+        let (read, service) = read(reference, object, &self.node, &self.interfaces);
+        let (fact, remarks) = match read {
+            Ok((fact, remarks)) => (Some(fact), remarks),
+            Err(cause) => {
+                let mut remarks = Remarks::default();
+                remarks.problems.insert(format!("{cause}; what was known of it stays"));
+                (None, remarks)
+            }
+        };
         let new = self.notes.set(reference, remarks);
         if let Some(service) = service {
-            looked
-                .about
-                .extend(new.iter().map(|note| (service.clone(), note.clone())));
+            let about = new.iter().map(|note| (service.clone(), note.clone()));
+            changes.about.extend(about);
         }
-        looked.notes.extend(new);
-        let fact = match fact {
-            Ok(fact) => fact,
-            Err(()) if self.index.has(reference) => return,
-            Err(()) => None,
-        };
-        self.touch(self.index.parts(reference, fact.as_ref()), looked);
+        changes.notes.extend(new);
+        if fact.is_none() && self.index.has(reference) {
+            return;
+        }
+        let fact = fact.flatten();
+        self.touch(self.index.parts(reference, fact.as_ref()), parts);
         if let (Some(Fact::Service(_)), Some(quotas)) = (&fact, &self.quotas) {
             let key = Id::from(reference).to_string();
             quotas.holdings.hold(&key, 1);
@@ -180,20 +196,12 @@ impl Cluster {
         self.index.put(reference, fact);
     }
 
-    fn remove(&mut self, gone: BTreeSet<ObjectRef>, looked: &mut Looked) {
-        for reference in gone {
-            self.touch(self.index.parts(&reference, None), looked);
-            self.index.remove(&reference);
-            self.notes.remove(&reference);
-        }
-    }
-
     /// Marks parts that may change.
-    fn touch(&self, parts: BTreeSet<Part>, looked: &mut Looked) {
+    fn touch(&self, touched: BTreeSet<Part>, parts: &mut BTreeMap<Part, Input>) {
         // Until the first complete look, the guests have received nothing.
-        for part in parts.into_iter().filter(|_| self.was_complete) {
+        for part in touched.into_iter().filter(|_| self.was_complete) {
             let before = self.index.input(&part, &self.interfaces);
-            looked.parts.entry(part).or_insert(before);
+            parts.entry(part).or_insert(before);
         }
     }
 }

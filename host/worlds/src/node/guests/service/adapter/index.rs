@@ -4,19 +4,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_capabilities::bindings::kube::types::Node;
+use k8s_openapi::api::core::v1 as k8s;
+use trueup_capabilities::bindings::kube::types::{Node, NodeAddress, NodeAddressType};
 use trueup_sources::{Kind, Object, ObjectRef};
 use trueup_work::objects::Id;
 
-use super::parts::{Input, Part};
-use super::pod::Pod;
 use super::service::object_id;
 use super::slice::{Slice, united};
-use super::{Interfaces, node, service, unhonoured};
+use super::{Interfaces, service, unhonoured};
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::{Event, LocalPod, Service};
 use crate::notes::Remarks;
 use crate::slices::{Slices, service_of};
+
+/// A part of the guests' input, in the order in which parts are sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Service(Id),
+    /// All slices of a Service.
+    Endpoints(Id),
+    Pod(Id),
+    Node(String),
+}
+
+/// What a guest receives about a part: what it is, or that it is gone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Input {
+    Service(Event),
+    Nodesync(Change),
+}
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
@@ -35,76 +51,47 @@ pub(super) enum Fact {
     Node(Node),
 }
 
-/// The result of reading an object.
-#[derive(Debug)]
-pub(super) struct Reading {
-    /// `Ok(None)`: the object is not part of the input. `Err`: it is invalid, and its previous version stays in use.
-    pub(super) fact: Result<Option<Fact>, ()>,
-    pub(super) remarks: Remarks,
-    /// The Service that it is about, if any.
-    pub(super) service: Option<Id>,
-}
+/// The relevant part of an object, with remarks. `None`: the object is not part of the input.
+///
+/// # Errors
+/// Why it is invalid.
+type Read = Result<(Option<Fact>, Remarks), String>;
 
-impl Reading {
-    pub(super) fn of(reference: &ObjectRef, object: &Object, node_name: &str, interfaces: &Interfaces) -> Self {
-        let id = Id::from(reference);
-        match object {
-            Object::Service(service) => {
-                let translated = service::translated(&id, service);
-                let used = translated.map(|(service, remarks)| (Some(Fact::Service(service)), remarks));
-                Self::from(used, &format!("service `{id}`"), id)
-            }
-            Object::EndpointSlice(slice) => {
-                let Some(service) = service_of(&id, slice) else {
-                    return Self::unused();
-                };
-                let unhonoured = unhonoured::of_slice(&service, slice);
-                let used = Slice::read(&id, slice).map(|(slice, mut notes)| {
-                    notes.extend(unhonoured);
-                    (slice.map(|slice| Fact::Slice(service.clone(), slice)), notes.into())
-                });
-                Self::from(used, &format!("endpointslice `{id}`"), service)
-            }
-            Object::Pod(pod) => match Pod::read(pod, node_name) {
-                Some(pod) => Self {
-                    remarks: BTreeSet::from_iter(interfaces.of(&id, &pod).err()).into(),
-                    fact: Ok(Some(Fact::Pod(pod))),
-                    service: None,
-                },
-                None => Self::unused(),
-            },
-            Object::Node(node) => Self {
-                fact: Ok(Some(Fact::Node(node::translated(&reference.name, node)))),
-                remarks: Remarks::default(),
-                service: None,
-            },
+/// Reads an object. Returns the Service that it is about, too, if any.
+pub(super) fn read(
+    reference: &ObjectRef,
+    object: &Object,
+    node_name: &str,
+    interfaces: &Interfaces,
+) -> (Read, Option<Id>) {
+    let id = Id::from(reference);
+    match object {
+        Object::Service(service) => {
+            let read = service::translated(&id, service).map_err(|cause| format!("service `{id}`: {cause}"));
+            (
+                read.map(|(input, remarks)| (Some(Fact::Service(input)), remarks)),
+                Some(id),
+            )
         }
-    }
-
-    fn unused() -> Self {
-        Self {
-            fact: Ok(None),
-            remarks: Remarks::default(),
-            service: None,
+        Object::EndpointSlice(object) => {
+            let Some(service) = service_of(&id, object) else {
+                return (Ok((None, Remarks::default())), None);
+            };
+            let read = Slice::read(&id, object).map_err(|cause| format!("endpointslice `{id}`: {cause}"));
+            let read = read.map(|(slice, mut notes)| {
+                notes.extend(unhonoured::of_slice(&service, object));
+                (slice.map(|slice| Fact::Slice(service.clone(), slice)), notes.into())
+            });
+            (read, Some(service))
         }
-    }
-
-    fn from(used: Result<(Option<Fact>, Remarks), String>, who: &str, service: Id) -> Self {
-        let (fact, remarks) = match used {
-            Ok((fact, remarks)) => (Ok(fact), remarks),
-            Err(cause) => {
-                let problems = [format!("{who}: {cause}; what was known of it stays")].into();
-                let remarks = Remarks {
-                    problems,
-                    ..Remarks::default()
-                };
-                (Err(()), remarks)
-            }
-        };
-        Self {
-            fact,
-            remarks,
-            service: Some(service),
+        Object::Pod(pod) => {
+            let pod = Pod::read(pod, node_name);
+            let notes: BTreeSet<String> = pod.iter().filter_map(|pod| interfaces.of(&id, pod).err()).collect();
+            (Ok((pod.map(Fact::Pod), notes.into())), None)
+        }
+        Object::Node(node) => {
+            let node = Fact::Node(translated_node(&reference.name, node));
+            (Ok((Some(node), Remarks::default())), None)
         }
     }
 }
@@ -204,5 +191,61 @@ pub(super) fn local_pod(id: &Id, pod: &Pod, interfaces: &Interfaces) -> LocalPod
         id: object_id(id),
         ip: pod.ip.clone(),
         interface_name: interfaces.of(id, pod).unwrap_or_default(),
+    }
+}
+
+/// A pod of this node with an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pod {
+    /// Distinguishes it from other pods with the same name over time. Empty if it has none.
+    pub(super) uid: String,
+    ip: String,
+    /// Whether it has no interface of its own.
+    pub(super) is_on_host_network: bool,
+}
+
+impl Pod {
+    /// `None` if it is on another node, has no address yet, or has ended. An ended pod keeps its address for a while,
+    /// and another pod may already use it.
+    fn read(pod: &k8s::Pod, node: &str) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref()?;
+        let is_here = spec.node_name.as_deref() == Some(node);
+        let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let ip = status.pod_ip.as_ref().filter(|ip| !ip.is_empty())?;
+        (is_here && !has_ended).then(|| Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            ip: ip.clone(),
+            is_on_host_network: spec.host_network == Some(true),
+        })
+    }
+}
+
+/// The input for a Node, without addresses of types that are not part of Kubernetes.
+fn translated_node(name: &str, node: &k8s::Node) -> Node {
+    let status = node.status.as_ref();
+    let addresses = status.and_then(|status| status.addresses.as_deref());
+    let address = |of: &k8s::NodeAddress| {
+        Some(NodeAddress {
+            address_type: address_type(&of.type_)?,
+            address: of.address.clone(),
+        })
+    };
+    let spec = node.spec.as_ref();
+    Node {
+        name: name.to_owned(),
+        addresses: addresses.unwrap_or_default().iter().filter_map(address).collect(),
+        pod_cidr: spec.and_then(|spec| spec.pod_cidr.clone()).unwrap_or_default(),
+    }
+}
+
+fn address_type(text: &str) -> Option<NodeAddressType> {
+    match text {
+        "InternalIP" => Some(NodeAddressType::InternalIp),
+        "ExternalIP" => Some(NodeAddressType::ExternalIp),
+        "Hostname" => Some(NodeAddressType::Hostname),
+        "InternalDNS" => Some(NodeAddressType::InternalDns),
+        "ExternalDNS" => Some(NodeAddressType::ExternalDns),
+        _ => None,
     }
 }

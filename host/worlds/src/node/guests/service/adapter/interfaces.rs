@@ -12,7 +12,7 @@ use trueup_work::objects::Id;
 
 pub use trueup_config::interfaces::Pattern;
 
-use super::pod::Pod;
+use super::index::Pod;
 
 /// The names of the interfaces of this node's pods.
 #[derive(Clone, Debug, Default, PartialEq)]

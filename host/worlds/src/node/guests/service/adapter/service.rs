@@ -6,9 +6,8 @@ use std::ops::RangeInclusive;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use trueup_work::objects::Id;
 
-use super::protocol::Protocol;
 use super::unhonoured;
-use crate::node::guests::service::{ObjectId, Service as Input, ServicePort as InputPort};
+use crate::node::guests::service::{ObjectId, Protocol as InputProtocol, Service as Input, ServicePort as InputPort};
 use crate::notes::Remarks;
 use crate::source_ranges::SourceRanges;
 
@@ -140,4 +139,34 @@ fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {
             AFFINITY_TIMEOUT_S.end()
         )
     })
+}
+
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl Protocol {
+    /// If it is missing, it is TCP: a rule of Kubernetes. `None` if the protocol is unknown here.
+    pub(super) fn read(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("" | "TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some("SCTP") => Some(Self::Sctp),
+            Some(_) => None,
+        }
+    }
+}
+
+impl From<Protocol> for InputProtocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Tcp => Self::Tcp,
+            Protocol::Udp => Self::Udp,
+            Protocol::Sctp => Self::Sctp,
+        }
+    }
 }

@@ -16,8 +16,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use trueup_work::objects::Id;
 
-use super::protocol::Protocol;
-use super::service::{object_id, within};
+use super::service::{Protocol, object_id, within};
 use crate::node::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId};
 
 /// The relevant parts of a slice.
