@@ -14,9 +14,12 @@ pub mod toy;
 use std::sync::LazyLock;
 
 use tokio::sync::mpsc;
-use trueup_config as config;
+use trueup_config::{self as config, Config};
 use trueup_instance::{World, Worlds};
+use trueup_sims::{Server, StartError};
+use trueup_work::host_context::HostContext;
 use trueup_work::kind::Kind;
+use trueup_work::setup::SetupError;
 
 /// Everything that a host can do, in the order in which it is set up.
 pub const KINDS: &[&dyn Kind] = &[
@@ -37,6 +40,26 @@ pub fn worlds() -> Worlds {
 /// How the sections of their configurations are read.
 pub fn sections() -> Vec<&'static dyn config::World> {
     KINDS.iter().map(|kind| kind.sections()).collect()
+}
+
+/// A simulated server was started for a run. Says and notes where it listens. `sim`: as in `[sim.SIM]`.
+fn started(
+    server: Result<Server, StartError>,
+    what: &str,
+    sim: &str,
+    (config, host_context): (&Config, &HostContext),
+) -> Result<Server, SetupError> {
+    let server = server.map_err(SetupError::failed)?;
+    tracing::info!("simulated {what} listens on http://{}", server.local_addr());
+    host_context.note_server(config, sim, server.local_addr())?;
+    Ok(server)
+}
+
+/// Stops the simulated server of a run, if it has one.
+async fn stop(simulated: Option<Server>) {
+    if let Some(simulated) = simulated {
+        simulated.stop().await;
+    }
 }
 
 /// Does `work`. Reports its events meanwhile and after it.

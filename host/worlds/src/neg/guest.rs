@@ -1,11 +1,13 @@
 //! The world `trueup:neg/neg-syncer`: its bindings, and its exports by name.
 
 use serde::{Deserialize, Serialize};
-use trueup_capabilities::neg::EndpointGroup;
+use trueup_capabilities::neg::{EndpointGroup, Location};
 use trueup_engine::Data;
 use trueup_instance::{Worlds, bindings, world};
-use wasmtime::Store;
-use wasmtime::component::InstancePre;
+use wasmtime::component::{
+    Component, ComponentExportIndex, ComponentType, Func, Instance, InstancePre, Lift, Lower, TypedFunc,
+};
+use wasmtime::{AsContextMut, Store};
 
 pub use trueup_instance::dispatch::Nothing;
 
@@ -17,7 +19,7 @@ pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/neg"],
-    // The world without `migrator`: see that module.
+    // The world without `migrator`: see [`Migrator`].
     inline: "
         package trueup:neg-syncer;
         world syncer {
@@ -38,7 +40,6 @@ bindings! {
     }
 }
 
-pub use super::migrator::{Filtered, Migrator};
 pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 
 /// A linked guest of this world.
@@ -96,6 +97,90 @@ impl NegSyncer {
     /// The exports of `lifecycle`.
     pub fn trueup_guest_lifecycle(&self) -> &bindings::exports::trueup::guest::lifecycle::Guest {
         self.syncer.trueup_guest_lifecycle()
+    }
+}
+
+/// The name of the interface in a component's exports.
+const INTERFACE: &str = "trueup:neg/migrator@0.1.0";
+
+/// The result of `migrator.filter`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ComponentType, Lift, Lower)]
+#[component(record)]
+pub struct Filtered {
+    /// The first argument without migration endpoints.
+    pub add: Vec<EndpointGroup>,
+    /// The second argument without migration endpoints, but with the endpoints whose migration starts now.
+    pub remove: Vec<EndpointGroup>,
+    /// The location where a detachment starts now. `None` if none starts.
+    pub detaching: Option<Location>,
+    /// Migration endpoints found in `remove`.
+    pub migrating: u32,
+}
+
+type FilterArgs<'a> = (&'a [EndpointGroup], &'a [EndpointGroup], &'a [EndpointGroup], bool);
+
+/// The functions of one instance's export `migrator`, written by hand: one of them is called `continue`, a Rust keyword,
+/// and `bindgen!` makes a field of that name. Otherwise this is what `bindgen!` would generate.
+pub struct Migrator {
+    /// With [`FilterArgs`]: borrowed arguments have no type that outlives a call.
+    filter: Func,
+    pause: TypedFunc<(), ()>,
+    r#continue: TypedFunc<(Option<String>,), ()>,
+    is_paused: TypedFunc<(), (bool,)>,
+}
+
+impl Migrator {
+    /// Where a component has a function.
+    fn find(component: &Component, name: &str) -> wasmtime::Result<ComponentExportIndex> {
+        let interface = component.get_export_index(None, INTERFACE);
+        let interface = interface.ok_or_else(|| wasmtime::format_err!("no export interface `{INTERFACE}` found"))?;
+        let found = component.get_export_index(Some(&interface), name);
+        found.ok_or_else(|| wasmtime::format_err!("no function `{name}` in the export `{INTERFACE}`"))
+    }
+
+    /// The functions of an instance, each with the type in `wit/`.
+    fn load(component: &Component, store: &mut Store<Data>, instance: &Instance) -> wasmtime::Result<Self> {
+        let at = |name| Self::find(component, name);
+        let filter = instance.get_typed_func::<FilterArgs<'_>, (Filtered,)>(&mut *store, at("filter")?)?;
+        Ok(Self {
+            filter: *filter.func(),
+            pause: instance.get_typed_func(&mut *store, at("pause")?)?,
+            r#continue: instance.get_typed_func(&mut *store, at("continue")?)?,
+            is_paused: instance.get_typed_func(&mut *store, at("is-paused")?)?,
+        })
+    }
+
+    /// `migrator.filter`.
+    pub async fn call_filter(
+        &self,
+        mut store: impl AsContextMut<Data: Send>,
+        add: &[EndpointGroup],
+        remove: &[EndpointGroup],
+        committed: &[EndpointGroup],
+        in_error_state: bool,
+    ) -> wasmtime::Result<Filtered> {
+        let filter = self.filter.typed::<FilterArgs<'_>, (Filtered,)>(&store)?;
+        let args = (add, remove, committed, in_error_state);
+        Ok(filter.call_async(&mut store, args).await?.0)
+    }
+
+    /// `migrator.pause`.
+    pub async fn call_pause(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<()> {
+        self.pause.call_async(store, ()).await
+    }
+
+    /// `migrator.continue`.
+    pub async fn call_continue(
+        &self,
+        store: impl AsContextMut<Data: Send>,
+        detach_failure: Option<String>,
+    ) -> wasmtime::Result<()> {
+        self.r#continue.call_async(store, (detach_failure,)).await
+    }
+
+    /// `migrator.is-paused`.
+    pub async fn call_is_paused(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<bool> {
+        Ok(self.is_paused.call_async(store, ()).await?.0)
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! state_dir/keys/neg/<key>.json    a key, and the settings that the adapter gave it
 //! state_dir/neg/places.json        zones and subnets that Nodes were in
+//! state_dir/neg/term.json          how often the Lease had changed hands when this host acted last
 //! ```
 
 use std::io;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trueup_config::NEG_NAMES;
+use trueup_work::files;
 use trueup_work::keyed::key_records::{KeyRecord, KeyRecords};
 
 use crate::neg::adapter::Key;
@@ -67,10 +69,32 @@ pub(super) fn locations_file(state_dir: &Path) -> PathBuf {
     state_dir.join(NAME).join("places.json")
 }
 
+/// The format of the file that says when this host acted last, by the Lease's count of its holders.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Acted {
+    transitions: i32,
+}
+
+/// This host acts from here on, with this count. Returns whether others acted since it did last: what a kill cut short
+/// is finished from its recorded answers only if no other host has changed anything since. If the file can't be read,
+/// assumes that they did.
+pub(super) fn others_acted(state_dir: &Path, transitions: i32) -> bool {
+    let file = state_dir.join(NAME).join("term.json");
+    let before = files::read_json(&file).unwrap_or_else(|error| {
+        tracing::warn!("{error}: others may have acted since this host did");
+        Some(Acted { transitions: i32::MIN })
+    });
+    if let Err(error) = files::replace_json(&file, &Acted { transitions }) {
+        tracing::warn!("{error}: the next start takes it that others have acted");
+    }
+    // One more is this host succeeding itself: it was started again, or had given the Lease back.
+    before.is_some_and(|before| !(0..=1).contains(&transitions.saturating_sub(before.transitions)))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trueup_work::files;
 
     use super::*;
     use crate::neg::adapter::Locations;
@@ -116,5 +140,19 @@ mod tests {
             let error = KnownKeys::load(dir.path()).unwrap_err().to_string();
             assert!(error.contains(".json") && error.contains("repair it"), "{error}");
         }
+    }
+
+    #[test]
+    fn others_have_acted_where_the_lease_changed_hands_more_than_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let others_acted = |transitions| others_acted(folder.path(), transitions);
+        assert!(!others_acted(4), "nothing was done before");
+        assert!(!others_acted(4), "it holds it still");
+        assert!(!others_acted(5), "from itself to itself");
+        assert!(others_acted(7), "to another, and back");
+        assert!(others_acted(0), "another Lease");
+        assert!(!others_acted(1));
+        std::fs::write(folder.path().join("neg/term.json"), "{").unwrap();
+        assert!(others_acted(2), "the outcome is unknown");
     }
 }

@@ -5,31 +5,24 @@
 //! a kill cut short. The loop is that of [`trueup_work::keyed`].
 
 pub(crate) mod adapter;
-mod approval;
 pub mod guest;
-mod inbox;
 pub(crate) mod kind;
 mod known;
-mod looked;
-mod migrator;
-mod needs;
 mod operations;
 mod plan;
 mod progress;
-mod setup;
-mod term;
 mod turn;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
-use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
+use trueup_config::NEG_NAMES;
 use trueup_work::decisions::Cause;
 use trueup_work::files;
 use trueup_work::kind::SetErrorState;
@@ -39,11 +32,10 @@ use trueup_work::status::{NegAt, OperationShown};
 
 pub use trueup_work::status::Migration;
 
-use self::adapter::{Key, Locations, NEG_NAMES, Targets};
-use self::inbox::Inbox;
+use self::adapter::{Key, Locations, Targets};
+use self::kind::NegSetup;
 use self::known::KnownKeys;
 use self::operations::{Ended, InFlight};
-use self::setup::NegSetup;
 use self::turn::Out;
 
 /// What a turn is to do.
@@ -54,6 +46,35 @@ pub(crate) struct Work {
     target: Vec<EndpointGroup>,
     /// The key is no longer desired.
     is_gone: bool,
+}
+
+/// What waits for one instance until a turn takes it: ends of operations, a requested error state, and whether to sync
+/// its NEGs. What a turn did not get to goes back, without replacing what came meanwhile.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Inbox {
+    /// Operations that ended, by number, and why they failed. `None` if they succeeded. The guest gets them in this
+    /// order.
+    ends: BTreeMap<u64, Option<String>>,
+    /// The error state that an operator requested. `None` if there is no request.
+    error_state: Option<bool>,
+    /// Whether to compare its NEGs with the target.
+    sync: bool,
+}
+
+impl Inbox {
+    /// Puts back what a job took and did not use. What came since is newer and stays.
+    fn put_back(&mut self, left: Self) {
+        for (operation, failure) in left.ends {
+            self.ends.entry(operation).or_insert(failure);
+        }
+        self.error_state = self.error_state.or(left.error_state);
+        self.sync |= left.sync;
+    }
+
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is known of a key, with or without an instance.
@@ -68,7 +89,7 @@ struct Entry {
     /// The number of syncs in a row that met an error, and of operations in a row that failed.
     sync_failures: u32,
     operation_failures: u32,
-    /// As in [`turn::Found`].
+    /// As in [`Out`].
     operation_failure: Option<String>,
     /// The operations of its instance, as of its last turn.
     operations: InFlight,
@@ -85,8 +106,6 @@ pub(crate) struct Negs<'a> {
     once: bool,
     targets: Targets,
     known: KnownKeys,
-    /// Where Nodes are and were, for the next process.
-    locations_file: PathBuf,
     /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
     /// 0 if no other host has acted.
     finishes_from_ms: u64,
@@ -131,7 +150,6 @@ impl<'a> Negs<'a> {
             once,
             targets: Targets::new(&neg.adapter, &neg.source, locations, known::held_negs(&known)),
             known,
-            locations_file: known::locations_file(state_dir),
             finishes_from_ms: 0,
             entries: BTreeMap::new(),
             alarms: BTreeSet::new(),
@@ -154,11 +172,7 @@ impl<'a> Negs<'a> {
 
     /// An operation has ended. Returns the key that started it, if the key still exists.
     fn take_end(&mut self, ended: Ended, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
-        let Ended {
-            instance,
-            operation,
-            failure,
-        } = ended;
+        let (instance, operation) = (ended.instance, ended.operation);
         let key = instance.parse::<Key>().ok();
         let Some(key) = key.filter(|key| is_running(key) || self.is_known(key)) else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
@@ -167,28 +181,21 @@ impl<'a> Negs<'a> {
             tokio::spawn(async move { operations.acknowledged(&instance, operation).await });
             return None;
         };
-        let cause = Cause::Operation {
-            operation,
-            failure: failure.clone(),
-        };
+        let failure = ended.failure;
         let entry = self.entry(&key);
-        entry.inbox.ends.insert(operation, failure);
-        (!entry.given_up).then_some((key, cause))
+        entry.inbox.ends.insert(operation, failure.clone());
+        (!entry.given_up).then_some((key, Cause::Operation { operation, failure }))
     }
 
     fn set_error_state(&mut self, request: SetErrorState, may_act: bool) -> Option<(Key, Cause)> {
         let SetErrorState { key: text, on, reply } = request;
-        if !may_act {
-            let error = "this host does not act now: ask the one that leads".to_owned();
-            // The caller may have disconnected.
-            let _ = reply.send(Err(error));
-            return None;
-        }
-        let key = text.parse::<Key>().and_then(|key| {
-            self.is_known(&key)
-                .then_some(key)
-                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
-        });
+        let key = match text.parse() {
+            _ if !may_act => Err("this host does not act now: ask the one that leads".to_owned()),
+            Ok(key) if !self.is_known(&key) => Err(format!(
+                "key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"
+            )),
+            parsed => parsed,
+        };
         // The caller may have disconnected; the request still applies.
         let _ = reply.send(key.as_ref().map(|_| ()).map_err(Clone::clone));
         let key = key.ok()?;
@@ -196,12 +203,6 @@ impl<'a> Negs<'a> {
         inbox.error_state = Some(on);
         inbox.sync = true;
         Some((key, Cause::ErrorState { on }))
-    }
-
-    /// The keys whose timers are due. Their turns use the current instance or rebuild it.
-    fn take_due(&mut self, now_ms: u64) -> Vec<(Key, Option<Cause>)> {
-        let due = std::iter::from_fn(|| pop_due(&mut self.alarms, now_ms));
-        due.map(|key| (key, Some(Cause::Timer))).collect()
     }
 
     /// Sets when the first timer of a key's instance is due.
@@ -216,30 +217,24 @@ impl<'a> Negs<'a> {
     }
 
     fn show(&self, key: &Key, out: &Out) {
-        let Some(state) = &out.found.state else { return };
-        let instance = key.to_string();
+        let Some(state) = &out.state else { return };
+        let (host_context, instance) = (self.setup.keyed.host_context, key.to_string());
         let in_flight = state.operations.iter().map(|of| OperationShown {
             key: instance.clone(),
             operation: of.operation,
             action: if of.started().attaches { "attach" } else { "detach" }.to_owned(),
             endpoints: of.endpoints.len(),
             at: of.at(),
-            since_ms: self.setup.keyed.host_context.host_status.now_ms(),
+            since_ms: host_context.host_status.now_ms(),
         });
         let at = NegAt {
             in_flight: in_flight.collect(),
-            attached: out.found.attached,
-            detached: out.found.detached,
-            migration: state.migration(&self.setup.keyed.host_context.metrics, &instance),
+            attached: out.attached,
+            detached: out.detached,
+            migration: state.migration(&host_context.metrics, &instance),
             in_error_state: state.in_error_state,
         };
-        self.setup.keyed.host_context.host_status.neg(&instance, at);
-    }
-
-    /// When the first timer of a key is due, in milliseconds from now.
-    fn timer_in_ms(&self, key: &Key) -> Option<u64> {
-        let timer_ms = self.entries.get(key)?.timer_ms?;
-        Some(timer_ms.saturating_sub(SystemClock.steady_ms()))
+        host_context.host_status.neg(&instance, at);
     }
 
     /// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now.
@@ -259,4 +254,30 @@ impl<'a> Negs<'a> {
 fn pop_due(times: &mut BTreeSet<(u64, Key)>, now_ms: u64) -> Option<Key> {
     times.first().filter(|(due_ms, _)| *due_ms <= now_ms)?;
     times.pop_first().map(|(_, key)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_goes_back_and_what_is_newer_stays() {
+        let left = Inbox {
+            ends: [(1, None), (2, Some("old".to_owned()))].into(),
+            error_state: Some(true),
+            sync: true,
+        };
+        let mut inbox = Inbox {
+            ends: [(2, Some("new".to_owned()))].into(),
+            error_state: Some(false),
+            sync: false,
+        };
+        assert!(!inbox.is_empty());
+        inbox.put_back(left.clone());
+        assert_eq!(inbox.ends, [(1, None), (2, Some("new".to_owned()))].into());
+        assert_eq!((inbox.error_state, inbox.sync), (Some(false), true));
+        let mut empty = Inbox::default();
+        empty.put_back(left.clone());
+        assert_eq!(empty, left);
+    }
 }

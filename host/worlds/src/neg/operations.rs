@@ -43,14 +43,9 @@ pub(crate) struct Started {
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
 
 /// The NEG of a sync that the backend did not know, of which a guest speaks that reports its first error: the first
-/// one that was to be changed, or else the last one that was read, with which a sync ends if that is an error.
-pub(crate) type Unknown = Arc<Mutex<Option<UnknownNeg>>>;
-
-#[derive(Debug)]
-pub(crate) struct UnknownNeg {
-    pub(crate) neg: NegRef,
-    was_to_change: bool,
-}
+/// one that was to be changed, or else the last one that was read, with which a sync ends if that is an error. Also
+/// whether it was to be changed.
+pub(crate) type Unknown = Mutex<Option<(NegRef, bool)>>;
 
 /// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts and the
 /// NEGs that the backend does not know.
@@ -79,9 +74,8 @@ impl Noted {
 fn noted<T>(unknown: &Unknown, neg: &NegRef, was_to_change: bool, answer: Result<T, Error>) -> Result<T, Error> {
     if let Err(Error::NotFound) = &answer {
         let mut unknown = unknown.lock();
-        if !unknown.as_ref().is_some_and(|first| first.was_to_change) {
-            let neg = neg.clone();
-            *unknown = Some(UnknownNeg { neg, was_to_change });
+        if !matches!(&*unknown, Some((_, true))) {
+            *unknown = Some((neg.clone(), was_to_change));
         }
     }
     answer
@@ -136,7 +130,7 @@ mod tests {
             let unknown = unknown.lock();
             describe(
                 &guest::Error::Api(Error::NotFound),
-                unknown.as_ref().map(|unknown| &unknown.neg),
+                unknown.as_ref().map(|(neg, _)| neg),
             )
         };
         let not_found = |zone: &str, was_to_change: bool| {

@@ -22,6 +22,7 @@ use trueup_capabilities::neg::simulated::Operation as UnderWay;
 use trueup_capabilities::neg::{Endpoint, EndpointGroup, Error as ApiError, NegRef, Reads, shown};
 use trueup_capabilities::reading::{Action, Write};
 use trueup_capabilities::{Backends, questions};
+use trueup_config::NEG_NAMES;
 use trueup_instance::{Instance, with_causes};
 use trueup_work::keyed;
 use trueup_work::kind::Planning;
@@ -29,9 +30,9 @@ use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
+use super::kind::NegSetup;
 use super::progress::{self, State};
-use super::setup::NegSetup;
-use super::{NEG_NAMES, Negs, Work};
+use super::{Negs, Work};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::{Error, NAME, OnOperation, OnTimer, Sync, SyncReport};
 use crate::neg::turn::describe;
@@ -53,33 +54,33 @@ pub(super) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
     let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
-    let (mut plans, mut found, mut gone) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+    let (mut plans, mut found) = (Vec::new(), BTreeMap::new());
     let known: Vec<Key> = negs.known.keys().cloned().collect();
     for (key, work) in keyed::plan::wanted(&mut negs, &setup.keyed, of.all, known, plan) {
         let text = key.to_string();
-        if work.as_ref().is_ok_and(|work| work.is_gone) {
-            gone.insert(text.clone());
-        }
+        let gone = work.as_ref().is_ok_and(|work| work.is_gone);
         let planned = match work {
             Ok(work) => plan_key(setup, &reads, &text, work, &mut plan.notes).await,
-            Err(error) => KeyPlan {
-                error: Some(error),
-                ..KeyPlan::default()
-            },
+            Err(error) => Err(error),
         };
+        let planned = planned.unwrap_or_else(|error| KeyPlan {
+            error: Some(error),
+            ..KeyPlan::default()
+        });
         let desired = negs.targets.desired(&key).and_then(Result::ok);
         let endpoints = desired.as_ref().map(Desired::endpoints);
         found.insert(text.clone(), endpoints.unwrap_or_else(|| detached(&planned.writes)));
         plans.push(KeyPlan {
-            gone: gone.contains(&text),
+            gone,
             key: text,
             guest: NAME,
             ..planned
         });
     }
     // Only the endpoints of keys that are gone wait.
+    let gone = plans.iter().filter(|plan| plan.gone);
     plan.note_if_waits(setup.keyed.config, (NAME, &setup.neg.guest), found, |kept| {
-        gone.iter().filter_map(|key| kept.held.get(key)).sum()
+        gone.filter_map(|plan| kept.held.get(&plan.key)).sum()
     })?;
     plan.add(of.name, "neg", plans);
     Ok(())
@@ -99,28 +100,20 @@ async fn plan_key(
     key: &str,
     work: Work,
     notes: &mut Vec<String>,
-) -> KeyPlan {
-    let mut course = match Course::begin(setup, reads, key, work).await {
-        Ok(course) => course,
-        Err(error) => {
-            return KeyPlan {
-                error: Some(error),
-                ..KeyPlan::default()
-            };
-        }
-    };
+) -> Result<KeyPlan, String> {
+    let mut course = Course::begin(setup, reads, key, work).await?;
     let ended = course.run().await;
     if course.calls >= CALLS_MAX {
         notes.push(format!(
             "{key}: more follows that is not planned: a plan makes {CALLS_MAX} calls"
         ));
     }
-    KeyPlan {
+    Ok(KeyPlan {
         writes: course.writes,
         waits_ms: (course.waits_ms > 0).then_some(course.waits_ms),
         error: ended.err(),
         ..KeyPlan::default()
-    }
+    })
 }
 
 /// The course of one key.
@@ -145,9 +138,7 @@ impl Course {
     async fn begin(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &str, work: Work) -> Result<Self, String> {
         let instances = setup.keyed.active.instances().with_settings(&work.settings);
         let snapshot = instances.state_now(key).await?;
-        let under_way = snapshot
-            .as_deref()
-            .map(|snapshot| under_way(snapshot, &instances.settings));
+        let under_way = snapshot.as_deref().map(|text| under_way(text, &instances.settings));
         let under_way = under_way.unwrap_or_default();
         let began_ms = SystemClock.now_ms();
         let clock = Arc::new(VirtualClock::new(began_ms));
@@ -199,10 +190,8 @@ impl Course {
         while let Some(operation) = self.in_flight.pop_first() {
             let ended = self.planned.end(operation).await;
             ended.map_err(|error| shown::in_words(&error, None))?;
-            let args = OnOperation {
-                operation,
-                failure: None,
-            };
+            let failure = None;
+            let args = OnOperation { operation, failure };
             wanted |= self.call::<bool>("syncer.on-operation", &args).await?;
             has_notified = true;
         }
@@ -257,12 +246,10 @@ fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
     let read = |operation: progress::Operation| {
         let name = settings.get(NEG_NAMES)?.get(&operation.subnet)?.as_str()?.to_owned();
+        let (attaches, zone) = (operation.started().attaches, operation.zone);
         let under_way = UnderWay {
-            attaches: operation.started().attaches,
-            neg: NegRef {
-                name,
-                zone: operation.zone,
-            },
+            attaches,
+            neg: NegRef { name, zone },
             endpoints: operation.endpoints.into_iter().map(endpoint).collect(),
         };
         Some((operation.operation, under_way))

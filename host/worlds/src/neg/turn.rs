@@ -17,10 +17,9 @@ use trueup_journal::Interrupted;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
-use super::Work;
-use super::inbox::Inbox;
-use super::operations::{InFlight, NOT_FOUND, Operations, Started, Unknown};
+use super::operations::{NOT_FOUND, Noted, Started};
 use super::progress::State;
+use super::{Inbox, Work};
 use crate::neg::adapter::Key;
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
 
@@ -30,21 +29,13 @@ const TIMERS_PER_TURN_MAX: usize = 16;
 
 const ON_OPERATION: &str = "syncer.on-operation";
 
-pub(super) type Done = turn::Done<Key, Out>;
-
-/// What a turn leaves.
+/// What a turn leaves, found out and did.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
-    /// What the turn did not get to.
+    /// What came for the key, and the turn did not get to.
     pub(super) inbox: Inbox,
     /// When its last call began, in milliseconds since 1970, as far as is known.
     pub(super) last_at_ms: u64,
-    pub(super) found: Found,
-}
-
-/// What a turn found out and did.
-#[derive(Debug, Default)]
-pub(super) struct Found {
     /// Endpoints in operations that it started.
     pub(super) attaching: u64,
     pub(super) detaching: u64,
@@ -65,7 +56,7 @@ pub(super) struct Found {
     pub(super) state: Option<State>,
 }
 
-impl Found {
+impl Out {
     /// Why the key has failed, though its turn ended well: the guest itself tries again, or has given up.
     pub(super) fn guest_retries(&self) -> Option<&String> {
         self.error.as_ref().or(self.operation_failure.as_ref())
@@ -84,44 +75,29 @@ pub(super) struct NegTurn {
     pub(super) key: Key,
     pub(super) turn: Turn,
     pub(super) work: Work,
-    /// What came for the key.
-    pub(super) inbox: Inbox,
     /// Finishes a call that a kill cut short only if it began at this time or later. In milliseconds since 1970.
     pub(super) finishes_from_ms: u64,
-    /// Operations that its instance has started and of whose end the guest does not know yet.
-    pub(super) in_flight: InFlight,
-    pub(super) unknown: Unknown,
-    pub(super) operations: Arc<dyn Operations>,
-    pub(super) found: Found,
+    /// The API of its instance.
+    pub(super) noted: Arc<Noted>,
+    pub(super) out: Out,
 }
 
 impl NegTurn {
     /// Runs the turn to its end.
-    pub(super) async fn run(mut self) -> Done {
+    pub(super) async fn run(mut self) -> turn::Done<Key, Out> {
         let mut end = self.all().await;
-        let Self {
-            key,
-            mut turn,
-            inbox,
-            found,
-            ..
-        } = self;
-        if let (Ok(false), Some(error)) = (&end, found.failure(turn.slot.timer_ms().is_some())) {
+        let (mut turn, mut out) = (self.turn, self.out);
+        if let (Ok(false), Some(error)) = (&end, out.failure(turn.slot.timer_ms().is_some())) {
             end = Err(Failure::from(error));
         }
         // Endpoints come and go all the time: what counts is what was asked for, and never as going round in circles.
         turn.effects = Effects {
-            created: found.attaching,
-            destroyed: found.detaching,
+            created: out.attaching,
+            destroyed: out.detaching,
         };
         turn.changes.clear();
-        let last_at_ms = turn.last_at_ms;
-        let out = Out {
-            inbox,
-            last_at_ms,
-            found,
-        };
-        turn.end(key, end, out)
+        out.last_at_ms = turn.last_at_ms;
+        turn.end(self.key, end, out)
     }
 
     /// `true` if the key is no longer desired and nothing of it is left.
@@ -129,21 +105,20 @@ impl NegTurn {
         let mut wanted = self.ready().await?;
         wanted |= self.deliver_ends().await?;
         wanted |= self.fire_timers().await?;
-        if let Some(in_error_state) = self.inbox.error_state {
-            let () = self
-                .call("syncer.set-error-state", &SetErrorState { in_error_state })
-                .await?;
-            self.inbox.error_state = None;
+        if let Some(in_error_state) = self.out.inbox.error_state {
+            let args = SetErrorState { in_error_state };
+            let () = self.call("syncer.set-error-state", &args).await?;
+            self.out.inbox.error_state = None;
         }
         let mut is_empty = false;
-        if wanted || self.inbox.sync {
+        if wanted || self.out.inbox.sync {
             let report = self.sync().await?;
-            self.inbox.sync = false;
+            self.out.inbox.sync = false;
             is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
-            self.found.operation_failure.take_if(|_| is_empty);
+            self.out.operation_failure.take_if(|_| is_empty);
         }
-        self.found.state = self.state().await?;
-        let in_flight = !self.in_flight.lock().is_empty();
+        self.out.state = self.state().await?;
+        let in_flight = !self.noted.in_flight.lock().is_empty();
         let waits = self.turn.slot.timer_ms().is_some();
         Ok(self.work.is_gone && is_empty && !in_flight && !waits)
     }
@@ -153,7 +128,7 @@ impl NegTurn {
     async fn ready(&mut self) -> Result<bool, Failure> {
         self.turn.go_on()?;
         if !self.turn.slot.is_live() {
-            self.in_flight.lock().clear();
+            self.noted.in_flight.lock().clear();
         }
         let Some(interrupted) = self.turn.ready(Some(&self.work.settings)).await? else {
             return Ok(false);
@@ -166,12 +141,10 @@ impl NegTurn {
         let known = self.state().await?.unwrap_or_default();
         for known in known.operations {
             let operation = known.operation;
-            self.in_flight.lock().entry(operation).or_insert(known.started());
-            if !self.operations.is_pending(self.turn.slot.key(), operation) {
-                self.inbox
-                    .ends
-                    .entry(operation)
-                    .or_insert_with(|| Some(NOT_FOUND.to_owned()));
+            self.noted.in_flight.lock().entry(operation).or_insert(known.started());
+            if !self.noted.operations.is_pending(&self.noted.instance, operation) {
+                let end = self.out.inbox.ends.entry(operation);
+                end.or_insert_with(|| Some(NOT_FOUND.to_owned()));
             }
         }
         Ok(true)
@@ -203,11 +176,10 @@ impl NegTurn {
 
     async fn deliver_ends(&mut self) -> Result<bool, Failure> {
         let mut wanted = false;
-        while let Some((&operation, failure)) = self.inbox.ends.first_key_value() {
+        while let Some((&operation, failure)) = self.out.inbox.ends.first_key_value() {
             let failure = failure.clone();
             let args = OnOperation { operation, failure };
-            let answer: bool = self.call(ON_OPERATION, &args).await?;
-            wanted |= answer;
+            wanted |= self.call::<bool>(ON_OPERATION, &args).await?;
             self.acknowledged(operation, args.failure.as_deref()).await;
         }
         Ok(wanted)
@@ -215,28 +187,27 @@ impl NegTurn {
 
     /// The guest knows of the end of an operation, and its recording says so.
     async fn acknowledged(&mut self, operation: u64, failure: Option<&str>) {
-        self.inbox.ends.remove(&operation);
-        self.operations.acknowledged(self.turn.slot.key(), operation).await;
-        let started = self.in_flight.lock().remove(&operation);
+        let Noted {
+            operations,
+            instance,
+            in_flight,
+            ..
+        } = &*self.noted;
+        let out = &mut self.out;
+        out.inbox.ends.remove(&operation);
+        operations.acknowledged(instance, operation).await;
+        let started = in_flight.lock().remove(&operation);
         if let Some(failure) = failure {
-            tracing::warn!(
-                instance = self.turn.slot.key(),
-                operation,
-                "an operation failed: {failure}"
-            );
-            self.found.operation_failures += 1;
-            self.found.operation_failure = Some(format!("operation {operation} failed: {failure}"));
-            self.found.operation_succeeded = false;
+            tracing::warn!(instance, operation, "an operation failed: {failure}");
+            out.operation_failures += 1;
+            out.operation_failure = Some(format!("operation {operation} failed: {failure}"));
+            out.operation_succeeded = false;
             return;
         }
-        self.found.operation_succeeded = true;
-        self.found.operation_failures = 0;
+        out.operation_succeeded = true;
+        out.operation_failures = 0;
         if let Some(Started { attaches, endpoints }) = started {
-            let count = if attaches {
-                &mut self.found.attached
-            } else {
-                &mut self.found.detached
-            };
+            let count = if attaches { &mut out.attached } else { &mut out.detached };
             *count += endpoints as u64;
         }
     }
@@ -245,13 +216,12 @@ impl NegTurn {
         let mut wanted = false;
         for _ in 0..TIMERS_PER_TURN_MAX {
             self.turn.go_on()?;
-            let due = self.turn.slot.host_mut().and_then(|host| {
-                let now_ms = host.backends.clock.steady_ms();
-                host.timers.take_due(now_ms)
-            });
-            let Some((_, timer)) = due else { break };
-            let answer: bool = self.call("timer-events.on-timer", &OnTimer { timer }).await?;
-            wanted |= answer;
+            let Some(host) = self.turn.slot.host_mut() else { break };
+            let now_ms = host.backends.clock.steady_ms();
+            let Some((_, timer)) = host.timers.take_due(now_ms) else {
+                break;
+            };
+            wanted |= self.call::<bool>("timer-events.on-timer", &OnTimer { timer }).await?;
         }
         Ok(wanted)
     }
@@ -259,18 +229,18 @@ impl NegTurn {
     /// `None` if it met an error, which the guest itself retries.
     async fn sync(&mut self) -> Result<Option<SyncReport>, Failure> {
         let target = std::mem::take(&mut self.work.target);
-        *self.unknown.lock() = None;
+        *self.noted.unknown.lock() = None;
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
             Ok(report) => {
-                self.found.attaching += u64::from(report.attaching);
-                self.found.detaching += u64::from(report.detaching);
-                self.found.synced = true;
+                self.out.attaching += u64::from(report.attaching);
+                self.out.detaching += u64::from(report.detaching);
+                self.out.synced = true;
                 Ok(Some(report))
             }
             Err(error) => {
-                let unknown = self.unknown.lock();
-                self.found.error = Some(describe(&error, unknown.as_ref().map(|unknown| &unknown.neg)));
+                let unknown = self.noted.unknown.lock();
+                self.out.error = Some(describe(&error, unknown.as_ref().map(|(neg, _)| neg)));
                 Ok(None)
             }
         }
@@ -302,12 +272,12 @@ mod tests {
 
     #[test]
     fn a_failure_names_one_next_try() {
-        let found = Found {
+        let out = Out {
             attaching: 2,
             operation_failure: Some("operation 7 failed: gone".to_owned()),
-            ..Found::default()
+            ..Out::default()
         };
-        let says = |has_timer| found.failure(has_timer).unwrap();
+        let says = |has_timer| out.failure(has_timer).unwrap();
         assert_eq!(says(true), "operation 7 failed: gone", "the event adds the time");
         assert_eq!(says(false), "operation 7 failed: gone; it is tried again now");
     }

@@ -1,4 +1,5 @@
-//! NEGs, as the keyed loop sees them.
+//! NEGs, as the keyed loop sees them. The keys that the source changes get a turn at once, or after a pause if more of
+//! the same change may follow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,22 +10,32 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 use trueup_instance::Instances;
-use trueup_sources::Batch;
+use trueup_sources::{Batch, Kind};
 use trueup_work::decisions::Cause;
 use trueup_work::event::{Event, Message, WorldEvent};
+use trueup_work::files;
 use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{LastResults, Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::leading::Leadership;
 use trueup_work::lifecycle::failure::{self, Blame, End};
+use trueup_work::lifecycle::quarantine::digest_of;
+use trueup_work::objects::Id;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::NegAt;
 
-use super::inbox::Inbox;
-use super::operations::{Ended, Noted};
-use super::turn::{Found, NegTurn, Out};
-use super::{Negs, SetErrorState, Work, known, term};
+use super::operations::{Ended, Noted, Unknown};
+use super::turn::{NegTurn, Out};
+use super::{Inbox, Negs, SetErrorState, Work, known, pop_due};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
+
+/// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
+/// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would
+/// have to be detached again to get the second.
+const GATHER_MS: u64 = 1_000;
+
+/// A key that goes on changing is queued after this time all the same.
+const GATHER_MAX_MS: u64 = 5_000;
 
 /// What comes for a key beside the source.
 pub(crate) enum Mail {
@@ -52,12 +63,39 @@ impl Reconciler for Negs<'_> {
     };
 
     fn look(&mut self, batch: &Batch) -> SourceChanges<Key> {
-        self.take_in(batch)
+        let has_keys = self.known.keys().next().is_some();
+        let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
+        let locations = self.targets.locations.clone();
+        let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
+        changed.affected.extend(unreadable);
+        changed.affected.extend(self.known_and_affected(&changed));
+        if self.targets.locations != locations && !self.setup.keyed.host_context.plans() {
+            let file = known::locations_file(&self.setup.keyed.config.state_dir);
+            if let Err(error) = files::replace_json(&file, &self.targets.locations) {
+                tracing::warn!("zones and subnets are not remembered for the next start: {error}");
+            }
+        }
+        let completed = self.targets.completeness.completed();
+        if completed {
+            // Keys that were deleted while the host was down, or while something could not be read.
+            changed.affected.extend(self.gone());
+        } else if !changed.complete {
+            changed.held = self.missing().collect();
+        }
+        changed.affected.retain(|key| self.is_news(key));
+        let gathers = self.setup.neg.source.is_cluster() && !self.once && !completed;
+        for key in &changed.affected {
+            match gathers {
+                true => self.gather(key),
+                false => self.anew(key),
+            }
+        }
+        changed
     }
 
     fn keys(&self) -> BTreeSet<Key> {
         let mut keys = self.targets.keys();
-        if self.targets.is_complete() {
+        if self.targets.completeness.is_complete() {
             keys.extend(self.gone());
         }
         keys
@@ -114,8 +152,16 @@ impl Reconciler for Negs<'_> {
     }
 
     fn due(&mut self, steady_ms: u64) -> Vec<(Key, Option<Cause>)> {
-        let mut due = self.take_due(steady_ms);
-        due.extend(self.take_gathered(steady_ms).into_iter().map(|key| (key, None)));
+        let mut due = Vec::new();
+        // Their turns use the current instance or rebuild it.
+        while let Some(key) = pop_due(&mut self.alarms, steady_ms) {
+            due.push((key, Some(Cause::Timer)));
+        }
+        while let Some(key) = pop_due(&mut self.gathering, steady_ms) {
+            self.entry(&key).gathers = None;
+            self.anew(&key);
+            due.push((key, None));
+        }
         due
     }
 
@@ -135,7 +181,7 @@ impl Reconciler for Negs<'_> {
     /// If others have acted since this host did, what it had begun before is not finished.
     fn begin_term(&mut self, leadership: &Leadership) {
         let transitions = leadership.term().and_then(|term| term.transitions);
-        if transitions.is_some_and(|transitions| term::others_acted(&self.setup.keyed.config.state_dir, transitions)) {
+        if transitions.is_some_and(|transitions| known::others_acted(&self.setup.keyed.config.state_dir, transitions)) {
             self.finishes_from_ms = SystemClock.now_ms();
         }
     }
@@ -163,34 +209,32 @@ impl Reconciler for Negs<'_> {
         }
         turn.last_at_ms = entry.last_at_ms;
         let in_flight = Arc::clone(&entry.operations);
-        let unknown = Arc::default();
+        let out = Out {
+            inbox,
+            operation_failure: entry.operation_failure.clone(),
+            ..Out::default()
+        };
         self.set_alarm(key, None);
         let (setup, instance) = (self.setup, turn.slot.key().to_owned());
-        let noted = Noted {
+        let noted = Arc::new(Noted {
             api: setup.operations.api(&instance),
             operations: Arc::clone(&setup.operations),
             fence: turn.fence.clone(),
-            in_flight: Arc::clone(&in_flight),
-            unknown: Arc::clone(&unknown),
-            instance: instance.clone(),
-        };
+            in_flight,
+            unknown: Unknown::default(),
+            instance,
+        });
         turn.set_backends(Backends {
-            neg: Some(Arc::new(noted)),
-            ..setup.keyed.backends(&instance)
+            neg: Some(Arc::<Noted>::clone(&noted)),
+            ..setup.keyed.backends(&noted.instance)
         });
         let turn = NegTurn {
             key: key.clone(),
             turn,
             work,
-            inbox,
             finishes_from_ms: self.finishes_from_ms,
-            in_flight,
-            unknown,
-            operations: Arc::clone(&setup.operations),
-            found: Found {
-                operation_failure: self.entry(key).operation_failure.clone(),
-                ..Found::default()
-            },
+            noted,
+            out,
         };
         Box::pin(turn.run())
     }
@@ -198,11 +242,11 @@ impl Reconciler for Negs<'_> {
     /// Of a turn that was lost, the backend sends the ends of operations again; the next turn opens the instance anew,
     /// and syncs its NEGs in any case.
     fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
-        self.attached += out.found.attached;
-        self.detached += out.found.detached;
+        self.attached += out.attached;
+        self.detached += out.detached;
         let entry = self.entry(key);
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
-        entry.operation_failure.clone_from(&out.found.operation_failure);
+        entry.operation_failure.clone_from(&out.operation_failure);
         entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
         self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
         self.show(key, out);
@@ -211,7 +255,7 @@ impl Reconciler for Negs<'_> {
     /// The guest itself retries an error that it met and reported, by its timers: the next turn comes with those.
     fn outcome(&self, end: &End, out: &Out, is_open: bool) -> Outcome {
         match end {
-            Err(failure) if failure.blame == Blame::Host && is_open && out.found.guest_retries().is_some() => {
+            Err(failure) if failure.blame == Blame::Host && is_open && out.guest_retries().is_some() => {
                 Outcome::Success
             }
             end => failure::outcome(end),
@@ -222,11 +266,12 @@ impl Reconciler for Negs<'_> {
         &mut self,
         key: &Key,
         end: &End,
-        Out { found, .. }: &Out,
+        found: &Out,
         (outcome, (queued, by_queue)): (Outcome, (u32, Option<u64>)),
     ) -> (u32, Option<u64>) {
-        let by_timer = self.timer_in_ms(key);
         let entry = self.entry(key);
+        let now_ms = SystemClock.steady_ms();
+        let by_timer = entry.timer_ms.map(|timer_ms| timer_ms.saturating_sub(now_ms));
         if found.operation_succeeded {
             entry.operation_failures = 0;
         }
@@ -247,17 +292,19 @@ impl Reconciler for Negs<'_> {
         (failures, by_queue.filter(|_| outcome != Outcome::Success).or(by_timer))
     }
 
-    fn succeeded(
-        &mut self,
-        key: &Key,
-        gone: bool,
-        _: Effects,
-        Out { found, .. }: Out,
-    ) -> Result<Option<Event>, String> {
+    fn succeeded(&mut self, key: &Key, gone: bool, _: Effects, found: Out) -> Result<Option<Event>, String> {
         if !found.synced && !gone {
             return Ok(None);
         }
-        self.note_held(key, gone);
+        let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
+        // Only keys that go count for approvals: endpoints of a key that stays come and go with its pods.
+        match self.targets.desired(key) {
+            _ if gone => holdings.emptied(&text),
+            Some(Ok(desired)) => holdings.settled(&text, desired.endpoints()),
+            // Its desired state went or became invalid: its next turn counts them. A key that goes loses its endpoints
+            // over several turns, and an approval is for all of them.
+            Some(Err(_)) | None => {}
+        }
         let (attaching, detaching) = (found.attaching, found.detaching);
         let (state, did) = match attaching + detaching {
             _ if gone => ("gone", "nothing of it is left in any NEG".to_owned()),
@@ -265,9 +312,8 @@ impl Reconciler for Negs<'_> {
             // What has started must still end; a later look reports when nothing is left.
             _ => ("started", format!("{attaching} attaching, {detaching} detaching")),
         };
-        let key = key.to_string();
-        let json = json!({ "key": key, "gone": gone, "attaching": attaching, "detaching": detaching });
-        let said = Message::outcome(&key, state, &did);
+        let json = json!({ "key": text, "gone": gone, "attaching": attaching, "detaching": detaching });
+        let said = Message::outcome(&text, state, &did);
         Ok(Some(Event::Own(WorldEvent::new("synced", &json, Some(said)))))
     }
 
@@ -289,11 +335,8 @@ impl Reconciler for Negs<'_> {
         } else {
             self.entries.remove(key);
         }
-        self.setup
-            .keyed
-            .host_context
-            .host_status
-            .neg(&key.to_string(), NegAt::default());
+        let host_status = &self.setup.keyed.host_context.host_status;
+        host_status.neg(&key.to_string(), NegAt::default());
         if let Err(error) = self.known.remove(key) {
             tracing::warn!(%key, "it is looked for once more at the next start: {error}");
         }
@@ -311,5 +354,63 @@ impl Reconciler for Negs<'_> {
 
     fn did(&self, _effects: Effects) -> [(&'static str, u64); 2] {
         [("attached", self.attached), ("detached", self.detached)]
+    }
+}
+
+impl Negs<'_> {
+    /// The desired state of a key has changed, and more of the same change may follow.
+    fn gather(&mut self, key: &Key) {
+        let now_ms = SystemClock.steady_ms();
+        let entry = self.entry(key);
+        let since_ms = entry.gathers.map_or(now_ms, |(since_ms, _)| since_ms);
+        let until_ms = now_ms
+            .saturating_add(GATHER_MS)
+            .min(since_ms.saturating_add(GATHER_MAX_MS));
+        if let Some((_, before_ms)) = entry.gathers.replace((since_ms, until_ms)) {
+            self.gathering.remove(&(before_ms, key.clone()));
+        }
+        self.gathering.insert((until_ms, key.clone()));
+    }
+
+    /// Known keys that a look may not name: those of Services that changed, and all keys once a look is complete
+    /// again. Reads only the keys of those Services.
+    fn known_and_affected(&self, changed: &SourceChanges<Key>) -> BTreeSet<Key> {
+        if self.targets.completeness.completed() {
+            return self.known.keys().chain(self.entries.keys()).cloned().collect();
+        }
+        let inputs = changed.seen.iter().map(|seen| &seen.input);
+        let services = inputs.filter(|input| input.kind == Kind::Service.name());
+        let keys = services.flat_map(|input| {
+            let service = Id {
+                namespace: input.namespace.clone(),
+                name: input.name.clone(),
+            };
+            let ports = Key::of(&service, 0)..=Key::of(&service, u16::MAX);
+            let known = self.known.range(ports.clone());
+            known.chain(self.entries.range(ports).map(|(key, _)| key))
+        });
+        keys.cloned().collect()
+    }
+
+    /// Whether the desired state of a key changed, or is its first.
+    fn is_news(&mut self, key: &Key) -> bool {
+        let digest = match self.targets.desired(key) {
+            Some(Ok(Desired { settings, target, .. })) => digest_of(&(settings, target)),
+            Some(Err(error)) => error,
+            None => String::new(),
+        };
+        let entry = self.entry(key);
+        entry.digest.replace(digest.clone()) != Some(digest)
+    }
+
+    /// Keys that are not desired and may have endpoints in NEGs, or are set aside.
+    fn missing(&self) -> impl Iterator<Item = Key> {
+        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(self.quarantine.keys()).collect();
+        keys.into_iter().filter(|key| self.targets.desired(key).is_none())
+    }
+
+    /// The missing keys that are certainly gone.
+    fn gone(&self) -> Vec<Key> {
+        self.missing().filter(|key| self.targets.is_gone(key)).collect()
     }
 }

@@ -23,7 +23,12 @@ pub(super) enum Asked {
     /// Only `ingress`, which has no effect here. Reported once.
     IngressAlone,
     /// The annotation is invalid: nothing changes until it is fixed.
-    Broken(Broken),
+    Broken {
+        /// One line that contains the Service's name.
+        text: String,
+        /// The ports that show the error: those in the annotation, otherwise the Service's own.
+        ports: BTreeSet<u16>,
+    },
 }
 
 /// A port with NEGs.
@@ -35,15 +40,6 @@ pub(super) struct Exposed {
     pub(super) port_name: String,
     /// When the Service was created. `None` in manifests.
     pub(super) created: Option<Time>,
-}
-
-/// Why an annotation is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
-    /// One line that contains the Service's name.
-    pub(super) text: String,
-    /// The ports that show the error: those in the annotation, otherwise the Service's own.
-    pub(super) ports: BTreeSet<u16>,
 }
 
 #[derive(Deserialize)]
@@ -85,40 +81,31 @@ pub(super) fn asked(service_name: &ServiceName, service: &Service) -> Option<Ask
         Ok(json) => exposed(&json, service).map_or_else(
             |reason| {
                 let named = json.exposed_ports.keys().filter_map(|port| port_number(port));
-                broken(service_name, reason, named.collect(), service)
+                broken(service_name, &reason, named.collect(), service)
             },
             Asked::Exposed,
         ),
-        Err(reason) => broken(service_name, reason, BTreeSet::new(), service),
+        Err(reason) => broken(service_name, &reason, BTreeSet::new(), service),
     })
 }
 
-fn broken(
-    service_name: &ServiceName,
-    reason: impl std::fmt::Display,
-    named: BTreeSet<u16>,
-    service: &Service,
-) -> Asked {
+fn broken(service_name: &ServiceName, reason: &str, named: BTreeSet<u16>, service: &Service) -> Asked {
     let own = || {
         let ports = ports(service).filter_map(|port| u16::try_from(port.port).ok());
         ports.filter(|port| *port > 0).collect()
     };
-    Asked::Broken(Broken {
+    Asked::Broken {
         text: format!("service `{service_name}`: annotation `{ANNOTATION}`: {reason}"),
         ports: if named.is_empty() { own() } else { named },
-    })
+    }
 }
 
 fn read(text: &str) -> Result<Json, String> {
-    let read = || -> serde_json::Result<(Json, bool)> {
-        let json: Json = serde_json::from_str(text)?;
-        // For an object, the library would also accept a list of its values.
-        let value: Value = serde_json::from_str(text)?;
-        Ok((json, holds_list(&value)))
-    };
-    let cause = match read() {
-        Ok((json, false)) => return Ok(json),
-        Ok((_, true)) => "a list, where none may be".to_owned(),
+    let read = serde_json::from_str(text).and_then(|json: Json| Ok((json, serde_json::from_str(text)?)));
+    let cause = match read {
+        Ok((json, value)) if !holds_list(&value) => return Ok(json),
+        // For an object, the library also accepts a list of its values.
+        Ok(_) => "a list, where none may be".to_owned(),
         Err(error) => trueup_base::text::line(&error.to_string()),
     };
     Err(format!(
@@ -160,9 +147,8 @@ fn exposed(json: &Json, service: &Service) -> Result<BTreeMap<u16, Exposed>, Str
 
 /// The name of the Service's port with this number.
 fn port_name(number: u16, service: &Service) -> Result<String, String> {
-    let with_number = ports(service).filter(|port| port.port == i32::from(number));
     let mut protocols = BTreeSet::new();
-    for port in with_number {
+    for port in ports(service).filter(|port| port.port == i32::from(number)) {
         // If it is missing, it is TCP: Kubernetes' default, which manifests do not contain.
         match port.protocol.as_deref() {
             None | Some("" | "TCP") => return Ok(port.name.clone().unwrap_or_default()),
@@ -173,12 +159,10 @@ fn port_name(number: u16, service: &Service) -> Result<String, String> {
         return Err(format!("has protocol `{protocol}`: only TCP goes through a NEG"));
     }
     let known: Vec<String> = ports(service).map(|port| port.port.to_string()).collect();
-    let known = if known.is_empty() {
-        "none".to_owned()
-    } else {
-        known.join(", ")
-    };
-    Err(format!("the Service has no such port: it has {known}"))
+    Err(match known.is_empty() {
+        true => "the Service has no such port: it has none".to_owned(),
+        false => format!("the Service has no such port: it has {}", known.join(", ")),
+    })
 }
 
 fn ports(service: &Service) -> impl Iterator<Item = &k8s_openapi::api::core::v1::ServicePort> {
@@ -188,13 +172,11 @@ fn ports(service: &Service) -> impl Iterator<Item = &k8s_openapi::api::core::v1:
 
 impl Asked {
     /// The ports for which the Service has keys.
-    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
-        let (exposed, broken) = match self {
-            Self::Exposed(exposed) => (Some(exposed), None),
-            Self::IngressAlone => (None, None),
-            Self::Broken(broken) => (None, Some(&broken.ports)),
-        };
-        let exposed = exposed.into_iter().flat_map(BTreeMap::keys);
-        exposed.chain(broken.into_iter().flatten()).copied()
+    pub(super) fn ports(&self) -> BTreeSet<u16> {
+        match self {
+            Self::Exposed(exposed) => exposed.keys().copied().collect(),
+            Self::IngressAlone => BTreeSet::new(),
+            Self::Broken { ports, .. } => ports.clone(),
+        }
     }
 }

@@ -7,16 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use k8s_openapi::api::discovery::v1::{Endpoint as Entry, EndpointSlice};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
 
-use super::node::NodeLocation;
+use super::Facts;
 
-/// Identifies the addresses of one pod: those of one pod (or other target) on one Node at one port.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Owner<'a> {
-    node: &'a str,
-    port: u16,
-    who: Who<'a>,
-}
-
+/// With a Node and a port, identifies the addresses of one pod or other target.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Who<'a> {
     Uid(&'a str),
@@ -33,27 +26,27 @@ struct Addresses {
     v6: BTreeSet<Ipv6Addr>,
 }
 
-/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `location` locates a Node;
-/// if it returns `None`, the endpoint is left out.
+/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). Endpoints on
+/// a Node whose location `node` does not know are left out.
 ///
 /// An address in several slices is one endpoint, and ready if one of them says so: both slices may contain an endpoint
 /// while it moves.
 pub(super) fn placed<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     port_name: &str,
-    location: impl Fn(&str) -> Option<NodeLocation<'a>>,
+    node: impl Fn(&str) -> Option<&'a Facts>,
 ) -> Vec<EndpointGroup> {
-    let mut owners: BTreeMap<Owner<'a>, Addresses> = BTreeMap::new();
+    let mut owners: BTreeMap<(&str, u16, Who<'_>), Addresses> = BTreeMap::new();
     for slice in slices {
         let Some(port) = port_of(slice, port_name) else {
             continue;
         };
         for entry in ready(slice) {
-            let (Some(node), Some(address)) = (node_of(entry), address_of(slice, entry)) else {
+            let (Some(on), Some(address)) = (node_of(entry), address_of(slice, entry)) else {
                 continue;
             };
             let who = who(entry).unwrap_or(Who::Address(address));
-            let addresses = owners.entry(Owner { node, port, who }).or_default();
+            let addresses = owners.entry((on, port, who)).or_default();
             match address {
                 IpAddr::V4(address) => addresses.v4.insert(address),
                 IpAddr::V6(address) => addresses.v6.insert(address),
@@ -61,10 +54,11 @@ pub(super) fn placed<'a>(
         }
     }
     let mut groups: BTreeMap<(&str, &str), BTreeSet<Endpoint>> = BTreeMap::new();
-    for (owner, addresses) in owners {
-        if let Some(location) = location(owner.node) {
-            let group = groups.entry((location.zone, location.subnet)).or_default();
-            group.extend(addresses.paired(owner.port, location.instance));
+    for ((on, port, _), addresses) in owners {
+        let Some(at) = node(on) else { continue };
+        if let (Some(zone), Some(subnet)) = (&at.zone, &at.subnet) {
+            let group = groups.entry((zone, subnet)).or_default();
+            group.extend(addresses.paired(port, &at.instance));
         }
     }
     let group = |((zone, subnet), endpoints): ((&str, &str), BTreeSet<Endpoint>)| EndpointGroup {
@@ -107,7 +101,8 @@ pub(super) fn flaws(slice: &EndpointSlice) -> BTreeMap<Flaw, (&str, usize)> {
             (None, _) => Flaw::NoNode,
             _ => continue,
         };
-        flaws.entry(flaw).or_insert((written(entry), 0)).1 += 1;
+        let written = entry.addresses.first().map_or("", String::as_str);
+        flaws.entry(flaw).or_insert((written, 0)).1 += 1;
     }
     flaws
 }
@@ -133,22 +128,23 @@ fn port_of(slice: &EndpointSlice, name: &str) -> Option<u16> {
     u16::try_from(port.port?).ok().filter(|number| *number > 0)
 }
 
+fn given(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
 fn node_of(entry: &Entry) -> Option<&str> {
-    entry.node_name.as_deref().filter(|name| !name.is_empty())
+    given(entry.node_name.as_deref())
 }
 
 fn who(entry: &Entry) -> Option<Who<'_>> {
-    let given = |text: &'_ Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let target = entry.target_ref.as_ref();
-    if let Some(target) = target.filter(|target| given(&target.uid)) {
-        return target.uid.as_deref().map(Who::Uid);
-    }
-    if let Some(target) = target.filter(|target| given(&target.name)) {
+    let uid = target.and_then(|target| given(target.uid.as_deref()));
+    let named = target.and_then(|target| {
         let kind = target.kind.as_deref().unwrap_or_default();
-        return target.name.as_deref().map(|name| Who::Named(kind, name));
-    }
-    let hostname = entry.hostname.as_deref().filter(|name| !name.is_empty());
-    hostname.map(Who::Host)
+        Some(Who::Named(kind, given(target.name.as_deref())?))
+    });
+    let host = given(entry.hostname.as_deref());
+    uid.map(Who::Uid).or(named).or(host.map(Who::Host))
 }
 
 /// Kubernetes guarantees that the addresses of one entry are interchangeable, and says to use the first. An address
@@ -163,8 +159,4 @@ fn address_of(slice: &EndpointSlice, entry: &Entry) -> Option<IpAddr> {
         }
         _ => None,
     }
-}
-
-fn written(entry: &Entry) -> &str {
-    entry.addresses.first().map_or("", String::as_str)
 }

@@ -5,17 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use trueup_config::NegAdapter as Settings;
 use trueup_sources::{Kind, Object, ObjectRef};
-use trueup_work::objects::Id as ServiceName;
-use trueup_work::objects::Id;
+use trueup_work::objects::{Id, Id as ServiceName};
 
 use super::annotation::{Asked, asked};
-use super::endpoints;
-use super::key::Key;
-use super::node::Facts;
+use super::{Facts, Key, endpoints};
 use crate::slices::{Slices, service_of};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,7 +21,7 @@ pub(super) struct Index {
     slices: Slices<Arc<EndpointSlice>>,
     /// The slices that name no Service.
     unlabelled: BTreeSet<Id>,
-    nodes: BTreeMap<String, Facts>,
+    pub(super) nodes: BTreeMap<String, Facts>,
     /// For each Node, the Services with ready endpoints on it, and the number of their slices. The Node itself may not
     /// exist.
     on_node: BTreeMap<String, BTreeMap<ServiceName, usize>>,
@@ -56,11 +52,6 @@ impl Index {
         self.services.len() + self.slices.len() + self.unlabelled.len() + self.nodes.len()
     }
 
-    /// The number of Nodes.
-    pub(super) fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
     pub(super) fn has(&self, reference: &ObjectRef) -> bool {
         match reference.kind {
             Kind::Service => self.services.contains_key(&ServiceName::from(reference)),
@@ -76,9 +67,21 @@ impl Index {
     /// An object is new or changed.
     pub(super) fn put(&mut self, reference: &ObjectRef, object: &Object, settings: &Settings) -> Touched {
         match object {
-            Object::Service(service) => self.put_service(ServiceName::from(reference), service),
+            Object::Service(service) => {
+                let name = ServiceName::from(reference);
+                let now = asked(&name, service);
+                let was = self.services.insert(name.clone(), now.clone()).flatten();
+                self.moved(&name, was.as_ref(), now.as_ref())
+            }
             Object::EndpointSlice(slice) => self.put_slice(Id::from(reference), slice),
-            Object::Node(node) => self.put_node(&reference.name, node, settings),
+            Object::Node(node) => {
+                let name = &reference.name;
+                let facts = Facts::of(name, node, settings);
+                match self.nodes.insert(name.clone(), facts.clone()) {
+                    Some(was) if was == facts => Touched::default(),
+                    _ => self.on(name),
+                }
+            }
             // Slices contain everything that matters about a Pod here.
             Object::Pod(_) => Touched::default(),
         }
@@ -101,26 +104,17 @@ impl Index {
         }
     }
 
-    fn put_service(&mut self, name: ServiceName, service: &Service) -> Touched {
-        let now = asked(&name, service);
-        let was = self.services.insert(name.clone(), now.clone()).flatten();
-        self.moved(&name, was.as_ref(), now.as_ref())
-    }
-
     /// The request of a Service changed.
     fn moved(&self, name: &ServiceName, was: Option<&Asked>, now: Option<&Asked>) -> Touched {
         if was == now {
             return Touched::default();
         }
         let ports = was.into_iter().chain(now).flat_map(Asked::ports);
+        let nodes = self.slices(name).flat_map(|(_, slice)| endpoints::nodes(slice));
         Touched {
             keys: ports.map(|port| Key::of(name, port)).collect(),
             services: [name.clone()].into(),
-            nodes: self
-                .slices(name)
-                .flat_map(endpoints::nodes)
-                .map(str::to_owned)
-                .collect(),
+            nodes: nodes.map(str::to_owned).collect(),
         }
     }
 
@@ -145,49 +139,33 @@ impl Index {
             return Touched::default();
         };
         for node in endpoints::nodes(&slice) {
-            self.leave_node(node, &service);
+            let Some(on_node) = self.on_node.get_mut(node) else {
+                continue;
+            };
+            if let Some(slices) = on_node.get_mut(&service) {
+                *slices -= 1;
+                if *slices == 0 {
+                    on_node.remove(&service);
+                }
+            }
+            if on_node.is_empty() {
+                self.on_node.remove(node);
+            }
         }
         self.of_slice(&service, &slice)
     }
 
-    fn leave_node(&mut self, node: &str, service: &ServiceName) {
-        let Some(on_node) = self.on_node.get_mut(node) else {
-            return;
-        };
-        if let Some(slices) = on_node.get_mut(service) {
-            *slices -= 1;
-            if *slices == 0 {
-                on_node.remove(service);
-            }
-        }
-        if on_node.is_empty() {
-            self.on_node.remove(node);
-        }
-    }
-
     fn of_slice(&self, service: &ServiceName, slice: &EndpointSlice) -> Touched {
         Touched {
-            keys: self.keys_of(service).collect(),
+            keys: self.keys_of(service).into_iter().collect(),
             services: [service.clone()].into(),
             nodes: endpoints::nodes(slice).into_iter().map(str::to_owned).collect(),
         }
     }
 
-    fn put_node(&mut self, name: &str, node: &Node, settings: &Settings) -> Touched {
-        let facts = Facts::of(name, node, settings);
-        let was = self.nodes.insert(name.to_owned(), facts);
-        if was.as_ref() == self.nodes.get(name) {
-            return Touched::default();
-        }
-        self.on(name)
-    }
-
     fn on(&self, node: &str) -> Touched {
         Touched {
-            keys: self
-                .services_on(node)
-                .flat_map(|service| self.keys_of(service))
-                .collect(),
+            keys: self.keys_on(node).collect(),
             services: BTreeSet::new(),
             nodes: [node.to_owned()].into(),
         }
@@ -199,21 +177,16 @@ impl Index {
     }
 
     /// The slices of a Service, by name.
-    pub(super) fn slices(&self, service: &ServiceName) -> impl Iterator<Item = &EndpointSlice> {
-        self.named_slices(service).map(|(_, slice)| slice)
-    }
-
-    pub(super) fn named_slices(&self, service: &ServiceName) -> impl Iterator<Item = (&str, &EndpointSlice)> {
-        let slices = self.slices.of(service).into_iter().flatten();
-        slices.map(|(name, slice)| (name.as_str(), slice.as_ref()))
-    }
-
-    pub(super) fn node(&self, name: &str) -> Option<&Facts> {
-        self.nodes.get(name)
+    pub(super) fn slices(&self, service: &ServiceName) -> impl Iterator<Item = (&String, &Arc<EndpointSlice>)> {
+        self.slices.of(service).into_iter().flatten()
     }
 
     pub(super) fn services_on(&self, node: &str) -> impl Iterator<Item = &ServiceName> {
         self.on_node.get(node).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    pub(super) fn keys_on(&self, node: &str) -> impl Iterator<Item = Key> {
+        self.services_on(node).flat_map(|service| self.keys_of(service))
     }
 
     pub(super) fn is_on(&self, service: &ServiceName, node: &str) -> bool {
@@ -221,9 +194,9 @@ impl Index {
         on_node.is_some_and(|services| services.contains_key(service))
     }
 
-    pub(super) fn keys_of(&self, service: &ServiceName) -> impl Iterator<Item = Key> {
+    pub(super) fn keys_of(&self, service: &ServiceName) -> Vec<Key> {
         let ports = self.asked(service).into_iter().flat_map(Asked::ports);
-        ports.map(|port| Key::of(service, port)).collect::<Vec<_>>().into_iter()
+        ports.map(|port| Key::of(service, port)).collect()
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {

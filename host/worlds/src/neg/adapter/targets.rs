@@ -13,14 +13,10 @@ use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
 use trueup_work::keyed::SourceChanges;
 use trueup_work::objects::Id as ServiceName;
 
-use super::annotation::{Asked, Exposed};
-use super::desired::{Desired, Locations};
-use super::endpoints::placed;
+use super::annotation::{ANNOTATION, Asked, Exposed};
+use super::endpoints::{self, Flaw};
 use super::index::{Index, Touched};
-use super::key::Key;
-use super::names::{made_name, name_in_subnet};
-use super::node::Facts;
-use super::notes::{self, Subject};
+use super::{Desired, Facts, Key, Locations, ZONE_LABEL, made_name, name_in_subnet};
 use crate::claims::Claims;
 use crate::notes::Notes;
 
@@ -31,20 +27,22 @@ pub(crate) struct Targets {
     /// The contents of the source, to find out what changed.
     objects: Objects,
     index: Index,
-    locations: Locations,
+    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when there
+    /// are more.
+    pub(crate) locations: Locations,
     claims: Claims<Key>,
     /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
     notes: Notes<Subject>,
     /// Objects that are missing from the source while a look is incomplete: they are kept.
     held: BTreeSet<ObjectRef>,
-    completeness: Completeness,
+    pub(crate) completeness: Completeness,
     /// Whether a look was complete. From then on there is a desired state.
     was_complete: bool,
 }
 
 impl Targets {
-    /// Nothing is known yet. `locations`: the value that [`Targets::locations`] had when the previous process ended.
+    /// Nothing is known yet. `locations`: those that [`Targets`] had when the previous process ended.
     /// `held`: the names of the NEGs that keys had then.
     pub(crate) fn new(
         settings: &Settings,
@@ -68,19 +66,13 @@ impl Targets {
         }
     }
 
-    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when there
-    /// are more.
-    pub(crate) fn locations(&self) -> &Locations {
-        &self.locations
-    }
-
     /// Applies a look at the source. `has_keys`: there is something to lose.
     ///
     /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
     /// although there is something to lose, is treated as unavailable: see [`Completeness`].
     ///
     /// If the request of a Service changed, the desired state of every other known key of it may have changed too, even
-    /// of one that it named long ago; and that of every key if [`Targets::completed`].
+    /// of one that it named long ago; and that of every key if the look completed.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> SourceChanges<Key> {
         let mut looked = Looked::default();
         for change in changes {
@@ -102,12 +94,11 @@ impl Targets {
         }
         let objects = self.index.len() - self.held.len();
         let is_node = |reference: &&ObjectRef| reference.kind == Kind::Node;
-        let nodes = self.index.node_count();
-        let shown = nodes - self.held.iter().filter(is_node).count();
+        let shown = self.index.nodes.len() - self.held.iter().filter(is_node).count();
         let (objects, nodes) = (has_keys.then_some(objects), has_keys.then_some(shown));
         let missing = self.completeness.end_look(complete, objects, nodes);
         let is_missed = complete && missing.nodes;
-        let complete = self.is_complete();
+        let complete = self.completeness.is_complete();
         if complete {
             for reference in std::mem::take(&mut self.held) {
                 let touched = self.index.remove(&reference);
@@ -142,11 +133,6 @@ impl Targets {
         }
     }
 
-    /// Whether the last look was complete and the one before was not: missing objects are gone.
-    pub(crate) fn completed(&self) -> bool {
-        self.completeness.completed()
-    }
-
     /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
     /// were never read, which may or may not be gone now ([`Targets::is_gone`]).
     pub(crate) fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
@@ -155,10 +141,7 @@ impl Targets {
             match reference.kind {
                 Kind::Service => keys.extend(self.index.keys_of(&ServiceName::from(reference))),
                 Kind::EndpointSlice => keys.extend(self.index.keys_in(&reference.namespace)),
-                Kind::Node => {
-                    let services = self.index.services_on(&reference.name);
-                    keys.extend(services.flat_map(|service| self.index.keys_of(service)));
-                }
+                Kind::Node => keys.extend(self.index.keys_on(&reference.name)),
                 Kind::Pod => {}
             }
         }
@@ -172,7 +155,7 @@ impl Targets {
             return None;
         }
         match self.index.asked(&key.service)? {
-            Asked::Broken(broken) => Some(Err(broken.text.clone())),
+            Asked::Broken { text, .. } => Some(Err(text.clone())),
             Asked::IngressAlone => None,
             Asked::Exposed(ports) => {
                 let exposed = ports.get(&key.port)?;
@@ -190,11 +173,6 @@ impl Targets {
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         let keys = self.index.keys();
         keys.filter(|_| self.was_complete).collect()
-    }
-
-    /// Whether a missing object is gone.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.completeness.is_complete()
     }
 
     /// The owner of a NEG's name. `None` if no key requests it. If another key now owns the NEGs of a deleted key, they
@@ -223,7 +201,7 @@ impl Targets {
         if reference.kind != Kind::Node {
             return;
         }
-        let Some(Facts { zone, subnet, .. }) = self.index.node(&reference.name) else {
+        let Some(Facts { zone, subnet, .. }) = self.index.nodes.get(&reference.name) else {
             return;
         };
         let mut is_new = false;
@@ -231,11 +209,8 @@ impl Targets {
             is_new |= name.as_ref().is_some_and(|name| all.insert(name.clone()));
         }
         if is_new {
-            let keys = self.index.keys().collect();
-            let touched = Touched {
-                keys,
-                ..Touched::default()
-            };
+            let mut touched = Touched::default();
+            touched.keys.extend(self.index.keys());
             looked.take(reference, touched);
         }
     }
@@ -254,8 +229,8 @@ impl Targets {
             let now: BTreeSet<String> = match (exposed, asked) {
                 (Some(exposed), _) => self.neg_names(key, exposed).map(|(_, name)| name).collect(),
                 // Nothing of it changes until its annotation is corrected, so no other key gets what it has.
-                (None, Some(Asked::Broken(_))) if before.is_empty() => self.claims.held_by(key),
-                (None, Some(Asked::Broken(_))) => before.clone(),
+                (None, Some(Asked::Broken { .. })) if before.is_empty() => self.claims.held_by(key),
+                (None, Some(Asked::Broken { .. })) => before.clone(),
                 (None, _) => BTreeSet::new(),
             };
             concerned.extend(self.claims.change(key, created, &before, &now));
@@ -264,24 +239,29 @@ impl Targets {
             }
         }
         looked.keys.extend(concerned);
-        if self.was_complete || self.is_complete() {
+        if self.was_complete || self.completeness.is_complete() {
             self.claims.settle();
         }
     }
 
     fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {
-        if !self.is_complete() && !self.was_complete {
-            // What is missing may not have been read yet.
-            return Vec::new();
-        }
         let touched = match self.was_complete {
             true => touched,
-            false => self.index.everything(),
+            false if self.completeness.is_complete() => self.index.everything(),
+            // What is missing may not have been read yet.
+            false => return Vec::new(),
         };
-        let notes = notes::of(touched, &self.index, &self.settings);
-        notes
-            .flat_map(|(subject, now)| self.notes.set(&subject, now.into()))
-            .collect()
+        let mut new = Vec::new();
+        for node in touched.nodes {
+            let note = note_of_node(&node, &self.index, &self.settings);
+            let notes: BTreeSet<String> = note.into_iter().collect();
+            new.extend(self.notes.set(&Subject::Node(node), notes.into()));
+        }
+        for service in touched.services {
+            let notes = notes_of_service(&service, &self.index);
+            new.extend(self.notes.set(&Subject::Service(service), notes.into()));
+        }
+        new
     }
 
     /// The name of the NEG in each subnet.
@@ -289,11 +269,9 @@ impl Targets {
         let made = || made_name(&self.settings.cluster, key);
         let name = exposed.name.clone().unwrap_or_else(made);
         self.locations.subnets.iter().map(move |subnet| {
-            let is_default = self.settings.subnet.as_ref() == Some(subnet);
-            let name = if is_default {
-                name.clone()
-            } else {
-                name_in_subnet(&name, subnet)
+            let name = match self.settings.subnet.as_ref() == Some(subnet) {
+                true => name.clone(),
+                false => name_in_subnet(&name, subnet),
             };
             (subnet.as_str(), name)
         })
@@ -309,7 +287,7 @@ impl Targets {
                 ));
             }
         }
-        let location = |node: &str| self.index.node(node)?.location();
+        let slices = self.index.slices(&key.service).map(|(_, slice)| slice.as_ref());
         let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
         let settings = [
             (NEG_NAMES.to_owned(), Value::Object(names.collect())),
@@ -317,7 +295,7 @@ impl Targets {
         ];
         Ok(Desired {
             settings: Map::from_iter(settings),
-            target: placed(self.index.slices(&key.service), &exposed.port_name, location),
+            target: endpoints::placed(slices, &exposed.port_name, |node| self.index.nodes.get(node)),
         })
     }
 
@@ -362,4 +340,62 @@ impl Looked {
         }
         self.touched.extend(touched);
     }
+}
+
+/// The subject of a note.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Node(String),
+    Service(ServiceName),
+}
+
+/// The note of a Node with endpoints that should be in a NEG.
+fn note_of_node(node: &str, index: &Index, settings: &Settings) -> Option<String> {
+    let is_exposed = |service: &ServiceName| matches!(index.asked(service), Some(Asked::Exposed(_)));
+    index.services_on(node).find(|service| is_exposed(service))?;
+    let (what, until) = match index.nodes.get(node) {
+        None => ("is not known".to_owned(), "it is"),
+        Some(Facts { zone: None, .. }) => (format!("has no label `{ZONE_LABEL}`"), "it has"),
+        Some(Facts { subnet: None, .. }) => {
+            let label = settings.subnet_label.as_deref().unwrap_or_default();
+            let until = "it has, or [adapter.neg] names a `subnet`";
+            (format!("has no label `{label}`"), until)
+        }
+        Some(_) => return None,
+    };
+    Some(format!(
+        "node `{node}` {what}: endpoints on it are in no NEG until {until}"
+    ))
+}
+
+fn notes_of_service(service: &ServiceName, index: &Index) -> BTreeSet<String> {
+    match index.asked(service) {
+        // If it has a port, the error of that port already says so.
+        Some(Asked::Broken { text, ports }) if ports.is_empty() => [text.clone()].into(),
+        None | Some(Asked::Broken { .. }) => BTreeSet::new(),
+        Some(Asked::IngressAlone) => [format!(
+            "service `{service}`: annotation `{ANNOTATION}` asks for NEGs of an Ingress, which are not made here: name \
+             ports in `exposed_ports`"
+        )]
+        .into(),
+        Some(Asked::Exposed(_)) => {
+            let notes = index.slices(service).flat_map(|(name, slice)| {
+                let flaws = endpoints::flaws(slice).into_iter();
+                flaws.map(move |(flaw, (first, count))| note_of_slice(service, name, flaw, first, count))
+            });
+            notes.collect()
+        }
+    }
+}
+
+fn note_of_slice(service: &ServiceName, slice: &str, flaw: Flaw, first: &str, count: usize) -> String {
+    let why = match flaw {
+        Flaw::NoNode => "no `nodeName`, so that it is not known in which zone: in no NEG until there is one",
+        Flaw::NoAddress => "no address that a NEG takes, IPv4 or IPv6: in no NEG until there is one",
+    };
+    let who = match count {
+        1 => format!("endpoint `{}` has", first.escape_debug()),
+        _ => format!("endpoint `{}` and {} more have", first.escape_debug(), count - 1),
+    };
+    format!("service `{service}`: EndpointSlice `{slice}`: {who} {why}")
 }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_config::{NegAdapter as Settings, ZONES, is_resource_name};
+use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES, is_resource_name};
 use trueup_sources::{Change, Kind, Object, Source};
 use trueup_work::keyed::SourceChanges;
 
 use super::annotation::ANNOTATION;
-use super::names::{made_name, name_in_subnet};
-use super::node::ZONE_LABEL;
 use super::*;
 use crate::slices::SERVICE_LABEL;
 use crate::slices::testing::{gone, is, merge};
@@ -341,7 +339,7 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
     let there = node("n1", json!({"metadata": {"labels": {"subnet": "other"}}}));
     let changed = all.take_in(&[is(there)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
-    assert!(all.locations().subnets.contains("other"));
+    assert!(all.locations.subnets.contains("other"));
     assert!(all.desired(&key("b", 80)).unwrap().is_ok(), "it has the NEG");
     assert!(all.desired(&key("a", 80)).unwrap().is_err());
 }

@@ -24,13 +24,16 @@ fn before_everything_was_read_once_nothing_is_desired() {
     let web = key("web", 80);
     let first = all.take_in(&changes(), false, true);
     assert_eq!(
-        (first.affected, first.notes, all.completed()),
+        (first.affected, first.notes, all.completeness.completed()),
         (BTreeSet::new(), vec![], false)
     );
     assert_eq!((all.desired(&web), all.keys()), (None, BTreeSet::new()));
-    assert!(!all.is_complete() && !all.is_gone(&web));
+    assert!(!all.completeness.is_complete() && !all.is_gone(&web));
     let second = all.take_in(&[], true, true);
-    assert_eq!((second.affected, all.completed()), ([web.clone()].into(), true));
+    assert_eq!(
+        (second.affected, all.completeness.completed()),
+        ([web.clone()].into(), true)
+    );
     assert!(all.desired(&web).unwrap().is_ok());
     assert!(all.is_gone(&key("web", 443)));
 }
@@ -54,7 +57,7 @@ fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
     assert!(!all.is_gone(&web) && all.desired(&web).is_some());
     // One of them returns.
     let changed = all.take_in(&[is(objects()[0].clone()), is(objects()[1].clone())], true, true);
-    assert!(all.completed() && changed.affected.contains(&web));
+    assert!(all.completeness.completed() && changed.affected.contains(&web));
     assert_eq!(target(&desired(&all, &web)), ["z1/default 10.0.0.2+:8080@vm-n1"]);
     _ = (of_node, of_slice);
 }
@@ -64,19 +67,19 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     let mut all = targets(objects());
     let all_gone: Vec<Change> = objects().iter().map(gone).collect();
     let changed = all.take_in(&all_gone, true, true);
-    assert!(changed.is_empty && !all.is_complete());
+    assert!(changed.is_empty && !all.completeness.is_complete());
     assert!(all.desired(&key("web", 80)).unwrap().is_ok());
 
     let mut new = without_objects(&settings(json!({})));
-    assert!(new.take_in(&[], true, true).is_empty && !new.is_complete());
+    assert!(new.take_in(&[], true, true).is_empty && !new.completeness.is_complete());
     assert!(!new.is_gone(&key("web", 80)), "it may be a folder that is not mounted");
     new.take_in(&[], true, false);
-    assert!(new.completed(), "there is nothing to lose");
+    assert!(new.completeness.completed(), "there is nothing to lose");
     let mut new = without_objects(&settings(json!({})));
     let [service, _, slice] = objects();
-    assert!(new.take_in(&[is(service), is(slice)], true, true).no_nodes && !new.is_complete());
+    assert!(new.take_in(&[is(service), is(slice)], true, true).no_nodes && !new.completeness.is_complete());
     new.take_in(&[], true, false);
-    assert!(new.completed(), "there is nothing to lose");
+    assert!(new.completeness.completed(), "there is nothing to lose");
 
     let cluster = Source::Kubernetes(trueup_sources::kubernetes::Settings::default());
     let mut watched = Targets::new(&settings(json!({})), &cluster, Locations::default(), []);
@@ -163,7 +166,7 @@ fn where_nodes_were_is_remembered() {
     assert!(changed.affected.is_empty());
     assert_eq!(desired(&first, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 
-    let locations: Locations = serde_json::from_value(serde_json::to_value(first.locations()).unwrap()).unwrap();
+    let locations: Locations = serde_json::from_value(serde_json::to_value(first.locations).unwrap()).unwrap();
     let mut second = Targets::new(&settings(json!({})), &manifests(), locations, []);
     second.take_in(&[is(node("n1", json!({}))), is(service("web", HTTP))], true, true);
     assert_eq!(desired(&second, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));

@@ -122,9 +122,9 @@ proptest! {
                 there.retain(|reference, _| !held.contains(reference));
                 held.clear();
             }
-            let was_complete = incremental.is_complete();
+            let was_complete = incremental.completeness.is_complete();
             let changed = incremental.take_in(&changes, complete, false);
-            prop_assert_eq!(incremental.completed(), complete && !was_complete);
+            prop_assert_eq!(incremental.completeness.completed(), complete && !was_complete);
 
             let after = answers(&incremental);
             for (key, desired) in &after.0 {
@@ -136,7 +136,7 @@ proptest! {
                     };
                     let is_affected = changed.affected.contains(key);
                     let is_its = changed.seen.iter().any(is_its_service);
-                    let is_told = is_affected || (!is_named && (incremental.completed() || is_its));
+                    let is_told = is_affected || (!is_named && (incremental.completeness.completed() || is_its));
                     prop_assert!(is_told, "{} has another desired state and is not affected", key);
                 }
             }
@@ -144,7 +144,7 @@ proptest! {
             prop_assert_eq!(changed.notes.iter().collect::<BTreeSet<_>>(), new.into_iter().collect());
 
             if complete {
-                let mut scratch = Targets::new(&settings, &manifests(), incremental.locations().clone(), incremental.held());
+                let mut scratch = Targets::new(&settings, &manifests(), incremental.locations.clone(), incremental.held());
                 let all: Vec<Change> = there.values().cloned().map(is).collect();
                 scratch.take_in(&all, true, false);
                 prop_assert_eq!(&after, &answers(&scratch));
