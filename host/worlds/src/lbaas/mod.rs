@@ -5,15 +5,11 @@
 
 pub(crate) mod adapter;
 mod desired;
-mod granted;
 pub mod guest;
 pub(crate) mod kind;
 mod known;
-mod needs;
 mod publish;
-mod setup;
 mod turn;
-mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -36,9 +32,9 @@ use trueup_work::setup::SetupError;
 use self::adapter::Key;
 use self::desired::DesiredState;
 use self::guest::{AddressPorts, Desired};
+use self::kind::Setup;
 use self::known::KnownKeys;
 use self::publish::Publisher;
-use self::setup::Setup;
 use self::turn::{ServiceTurn, Shared};
 
 /// What Services keep in the state folder. In a plan, changes stay in memory.

@@ -6,9 +6,30 @@
 //! ```text
 //! claim -> (create, change) -> serve -> ... -> (remove) -> release
 //! ```
+//!
+//! Each write to a Service is a patch of exactly our fields, and applies only to the version it was based on. After a
+//! conflict the Service is read again and the patch computed anew. Otherwise the patch is based on the watched version,
+//! without a separate read.
+//!
+//! ```text
+//! Service as known -> what differs? -> nothing: done
+//!     ^                   |
+//!     |                   v
+//!     +-- read <- 409 - patch -> done, or the Service is gone
+//! ```
+//!
+//! *Whose entries*: `status.loadBalancer` of a Service belongs to the one controller that its class names, so all
+//! entries are ours: an entry that is not in service is removed, no matter which client wrote it. `ipMode` of a
+//! remaining entry is not changed.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_sources::kubernetes::Kubernetes;
@@ -16,13 +37,34 @@ use trueup_work::files;
 use trueup_work::input::Input;
 use trueup_work::keyed::KeyProblem;
 use trueup_work::kubernetes::{Events, ObjectEvent};
+use trueup_work::lifecycle::failure::Failure;
 
-use crate::lbaas::adapter::{self, Key};
+use crate::lbaas::adapter::{self, FINALIZER, Key};
 use crate::lbaas::guest::AddressPorts;
-use crate::lbaas::write::{self, Unpublished};
+
+/// How often a Service is read again after a conflict before the key's own retry takes over.
+const CONFLICTS_MAX: u32 = 10;
+
+/// How long to wait until the watch shows the result of a write. The delay is rarely more than some ms.
+const WATCH_BEHIND_MAX: Duration = Duration::from_secs(3);
+
+/// The interval of this check.
+const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
+
+/// The desired change of a Service.
+enum Change {
+    None,
+    /// The Service has changed, so this write no longer applies.
+    Stop,
+    Patch {
+        patch: Value,
+        status: bool,
+    },
+}
 
 /// Publishes the state of Services: in status files, and in the cluster itself if the source is one. A turn publishes
-/// through the fence of its own epoch.
+/// through the fence of its own epoch. A Service that is known to be gone, replaced, or no longer ours cuts the turn:
+/// nothing is wrong, and the key runs again at once, with the current Service.
 #[derive(Default)]
 pub(crate) struct Publisher {
     /// The folder of the status files: a file per Service, in the form of its `status`. `None` in a plan.
@@ -41,15 +83,18 @@ impl Publisher {
         }
     }
 
-    /// Publishes nothing: for a plan.
-    pub(crate) fn of_plan() -> Self {
-        Self::default()
-    }
-
-    /// Before anything is created for a Service: from here on it can't be deleted without this host.
-    pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), Unpublished> {
-        match &self.cluster {
-            Some((cluster, _)) => write::claim(cluster, key, uid, fence).await,
+    /// Before anything is created for a Service, adds our finalizer: from here on it can't be deleted without this host.
+    pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), Failure> {
+        let claimed = |service: &Service| {
+            if adapter::is_claimed(service) {
+                return Change::None;
+            }
+            let mut finalizers = finalizers(service);
+            finalizers.push(FINALIZER.to_owned());
+            with_finalizers(&finalizers)
+        };
+        match self.of(key, fence) {
+            Some(own) => own.write_if_ours(uid, claimed).await,
             None => Ok(()),
         }
     }
@@ -61,27 +106,43 @@ impl Publisher {
         uid: &str,
         in_service: &[AddressPorts],
         fence: &Fence,
-    ) -> Result<(), Unpublished> {
+    ) -> Result<(), Failure> {
         let status = adapter::status(in_service);
         if let Some(file) = self.file(key) {
-            files::replace_json(&file, &status).map_err(|error| Unpublished::Failed(error.to_string()))?;
+            files::replace_json(&file, &status).map_err(|error| error.to_string())?;
         }
-        let Some((cluster, _)) = &self.cluster else {
-            return Ok(());
-        };
+        let Some(own) = self.of(key, fence) else { return Ok(()) };
         let ingress = status.load_balancer.and_then(|status| status.ingress);
-        write::serve(cluster, key, uid, &ingress.unwrap_or_default(), fence).await
+        let ingress = ingress.unwrap_or_default();
+        own.write_if_ours(uid, |service| with_ingress(service, &ingress)).await
     }
 
-    /// Nothing is left of a Service that this host no longer manages.
-    pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), Unpublished> {
+    /// Nothing is left of a Service that this host no longer manages: removes all addresses and our finalizer. A Service
+    /// that is gone, or ours again, is not changed.
+    pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), Failure> {
         if let Some(file) = self.file(key) {
-            files::remove(&file).map_err(|error| Unpublished::Failed(error.to_string()))?;
+            files::remove(&file).map_err(|error| error.to_string())?;
         }
-        match &self.cluster {
-            Some((cluster, _)) => write::release(cluster, key, fence).await,
-            None => Ok(()),
+        let Some(own) = self.of(key, fence) else { return Ok(()) };
+        let cleared = |service: &Service| match adapter::is_ours(service) {
+            true => Change::Stop,
+            // Its class belongs to another controller, so the addresses do too.
+            false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
+            false => with_ingress(service, &[]),
+        };
+        let released = |service: &Service| match adapter::is_ours(service) {
+            true => Change::Stop,
+            false if !adapter::is_claimed(service) => Change::None,
+            false => {
+                let mut finalizers = finalizers(service);
+                finalizers.retain(|finalizer| finalizer != FINALIZER);
+                with_finalizers(&finalizers)
+            }
+        };
+        if own.write(cleared).await? {
+            own.write(released).await?;
         }
+        Ok(())
     }
 
     /// Reports an event on the Service, without waiting for it.
@@ -102,6 +163,154 @@ impl Publisher {
         let folder = self.folder.as_ref()?;
         Some(folder.join(&key.namespace).join(format!("{}.json", key.name)))
     }
+
+    /// `None` if the source is no cluster.
+    fn of<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Option<Own<'a>> {
+        let (cluster, _) = self.cluster.as_ref()?;
+        Some(Own { cluster, key, fence })
+    }
+}
+
+/// A Service of a cluster, as one turn writes it.
+struct Own<'a> {
+    cluster: &'a Kubernetes,
+    key: &'a Key,
+    fence: &'a Fence,
+}
+
+impl Own<'_> {
+    /// Changes a Service that is ours and has this UID.
+    async fn write_if_ours(&self, uid: &str, change: impl Fn(&Service) -> Change) -> Result<(), Failure> {
+        let change = |service: &Service| match is_ours(service, uid) {
+            true => change(service),
+            false => Change::Stop,
+        };
+        let is_written = self.write(change).await?;
+        let known = || self.cluster.service(&self.key.namespace, &self.key.name);
+        expect(known, self.cluster.is_watched(), self.key, uid, is_written).await
+    }
+
+    /// Returns whether the Service is as desired. It is not if it does not exist, or has changed so that this write no
+    /// longer applies.
+    async fn write(&self, change: impl Fn(&Service) -> Change) -> Result<bool, Failure> {
+        let (cluster, key) = (self.cluster, self.key);
+        let failed = |cause: &str| Failure::from(format!("service `{key}`: {cause}"));
+        let Some(mut service) = cluster.service(&key.namespace, &key.name) else {
+            return Ok(false);
+        };
+        for _ in 0..CONFLICTS_MAX {
+            let (patch, status) = match change(&service) {
+                Change::None => return Ok(true),
+                Change::Stop => return Ok(false),
+                Change::Patch { patch, status } => (patch, status),
+            };
+            // Check this right before the write: the preceding steps may have taken long.
+            let Some(left) = self.fence.left() else {
+                return Err(failed("not written, since this host may not act now"));
+            };
+            match cluster.patch_service(&service, patch, status, left).await {
+                Ok(()) => return Ok(true),
+                Err(error) if error.is_not_found() => return Ok(false),
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(failed(&error.text)),
+            }
+            service = match cluster.read_service(&key.namespace, &key.name).await {
+                Ok(service) => service,
+                Err(error) if error.is_not_found() => return Ok(false),
+                Err(error) => return Err(failed(&error.text)),
+            };
+        }
+        Err(failed(&format!(
+            "somebody else wrote to it {CONFLICTS_MAX} times while it was to be written"
+        )))
+    }
+}
+
+/// If nothing was written, waits until the watch shows the reason: before that, a retry would do the same again.
+/// `known`: the Service as the watch has it now.
+async fn expect(
+    known: impl Fn() -> Option<Arc<Service>>,
+    is_watched: bool,
+    key: &Key,
+    uid: &str,
+    is_written: bool,
+) -> Result<(), Failure> {
+    if is_written {
+        return Ok(());
+    }
+    let until = Instant::now() + WATCH_BEHIND_MAX;
+    loop {
+        if !known().is_some_and(|service| is_ours(&service, uid)) {
+            return Err(Failure::cut());
+        }
+        if !is_watched || Instant::now() >= until {
+            return Err(unseen(key));
+        }
+        sleep(WATCH_BEHIND_LOOK).await;
+    }
+}
+
+/// The watch does not show yet why nothing was written.
+fn unseen(key: &Key) -> Failure {
+    Failure::from(format!(
+        "service `{key}` is not the one any more that it was: waiting for the API server to say what it is"
+    ))
+}
+
+fn is_ours(service: &Service, uid: &str) -> bool {
+    adapter::is_ours(service) && service.metadata.uid.as_deref() == Some(uid)
+}
+
+fn finalizers(service: &Service) -> Vec<String> {
+    service.metadata.finalizers.clone().unwrap_or_default()
+}
+
+fn with_finalizers(finalizers: &[String]) -> Change {
+    // In a merge patch, null removes a field.
+    let finalizers = (!finalizers.is_empty()).then_some(finalizers);
+    Change::Patch {
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+        status: false,
+    }
+}
+
+fn with_ingress(service: &Service, wanted: &[LoadBalancerIngress]) -> Change {
+    let status = service.status.as_ref();
+    let now = status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
+    let now = now.unwrap_or_default();
+    if shown(now) == shown(wanted) {
+        return Change::None;
+    }
+    let entry = |wanted: &LoadBalancerIngress| {
+        let same = now.iter().find(|now| now.ip == wanted.ip);
+        let mode = same.and_then(|same| same.ip_mode.as_ref());
+        LoadBalancerIngress {
+            ip_mode: mode.or(wanted.ip_mode.as_ref()).cloned(),
+            ..wanted.clone()
+        }
+    };
+    // In a merge patch, null removes a field.
+    let ingress = (!wanted.is_empty()).then(|| wanted.iter().map(entry).collect::<Vec<_>>());
+    Change::Patch {
+        patch: json!({"metadata": {}, "status": {"loadBalancer": {"ingress": ingress}}}),
+        status: true,
+    }
+}
+
+/// The address, name, and ports with protocols of an entry. Kubernetes writes an empty text for none.
+type Shown<'a> = (&'a str, &'a str, BTreeSet<(i32, &'a str)>);
+
+/// The content of entries, independent of order and of fields that the API server adds.
+fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<Shown<'_>> {
+    let shown = ingress.iter().map(|entry| {
+        let ports = entry.ports.iter().flatten();
+        (
+            entry.ip.as_deref().unwrap_or_default(),
+            entry.hostname.as_deref().unwrap_or_default(),
+            ports.map(|port| (port.port, port.protocol.as_str())).collect(),
+        )
+    });
+    shown.collect()
 }
 
 /// What the host does for a Service, in the words of Kubernetes' own controllers.
@@ -109,17 +318,14 @@ const ENSURE: &str = "EnsureLoadBalancer";
 
 /// The event of a Service that is in its desired state, or gone. `did`: what was done. `None` if that is nothing.
 pub(crate) fn success(key: &Key, gone: bool, effects: Effects, did: &str) -> Option<ObjectEvent> {
-    let (reason, action, note) = match effects {
-        _ if gone => (
+    let (reason, action, note) = match gone {
+        true => (
             "DeletedLoadBalancer",
             "DeleteLoadBalancer",
             format!("{did}; nothing is left of it"),
         ),
-        Effects {
-            created: 0,
-            destroyed: 0,
-        } => return None,
-        _ => ("EnsuredLoadBalancer", ENSURE, did.to_owned()),
+        false if effects == Effects::default() => return None,
+        false => ("EnsuredLoadBalancer", ENSURE, did.to_owned()),
     };
     Some(ObjectEvent {
         key: key.clone(),
@@ -151,6 +357,8 @@ pub(crate) fn problem(key: &Key, problem: KeyProblem<'_>) -> ObjectEvent {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     fn key() -> Key {
@@ -194,5 +402,90 @@ mod tests {
         files.release(&key(), &fence).await.unwrap();
         assert!(!file.exists());
         files.release(&key(), &fence).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_changed_service_is_reported_once_known_and_not_awaited_unwatched() {
+        let key = key();
+        let web = service(json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"},
+            "spec": {"type": "LoadBalancer"},
+        }));
+        let known = RefCell::new(Some(Arc::new(web)));
+        let expect =
+            async |uid, written, is_watched| expect(|| known.borrow().clone(), is_watched, &key, uid, written).await;
+        assert_eq!(expect("u1", true, false).await, Ok(()));
+        assert_eq!(expect("u1", false, false).await, Err(unseen(&key)));
+        let changed = Err(Failure::cut());
+        assert_eq!(expect("u0", false, false).await, changed, "another UID is known");
+
+        let gone = async {
+            tokio::task::yield_now().await;
+            known.replace(None);
+        };
+        let (expected, ()) = tokio::join!(expect("u1", false, true), gone);
+        assert_eq!(expected, changed);
+    }
+
+    fn service(value: Value) -> Service {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn patch_of(change: Change) -> Option<Value> {
+        match change {
+            Change::Patch { patch, .. } => Some(patch),
+            Change::None => None,
+            Change::Stop => panic!("stopped"),
+        }
+    }
+
+    fn wanted(entries: &[(&str, i32)]) -> Vec<LoadBalancerIngress> {
+        let entries = entries.iter().map(|(ip, port)| {
+            serde_json::from_value(json!({"ip": ip, "ports": [{"port": port, "protocol": "TCP"}]})).unwrap()
+        });
+        entries.collect()
+    }
+
+    fn serving(ingress: Value) -> Service {
+        service(json!({"metadata": {"name": "web"}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written() {
+        let now = serving(json!([
+            {"ip": "192.0.2.2", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"ip": "192.0.2.1", "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]},
+        ]));
+        assert_eq!(
+            patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 80), ("192.0.2.2", 80)]))),
+            None
+        );
+        assert_eq!(patch_of(with_ingress(&serving(Value::Null), &[])), None);
+        assert_eq!(patch_of(with_ingress(&service(json!({"metadata": {}})), &[])), None);
+    }
+
+    #[test]
+    fn entries_are_replaced_whole_and_their_mode_stays() {
+        let now = serving(json!([
+            {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"hostname": "stale.example"},
+        ]));
+        let patch = patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 443)]))).unwrap();
+        assert_eq!(
+            patch,
+            json!({"metadata": {}, "status": {"loadBalancer": {"ingress": [
+                {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 443, "protocol": "TCP"}]},
+            ]}}})
+        );
+        let patch = patch_of(with_ingress(&now, &[])).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"], Value::Null);
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let patch = patch_of(with_finalizers(&["example.com/other".to_owned()])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": ["example.com/other"]}}));
+        let patch = patch_of(with_finalizers(&[])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": null}}));
     }
 }

@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
+use trueup_capabilities::grants::{Access, Grants};
+use trueup_capabilities::guard::refuse_call;
 use trueup_capabilities::holdings::{COUNTS_FIRST, Holdings, Uncounted, WAITS};
 use trueup_capabilities::lbaas;
 use trueup_capabilities::meter::Unapplied;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::{Blame, Failure};
 
-use super::granted;
 use super::known::{self, KnownKeys, Locations};
 use super::publish::Publisher;
-use super::write::Unpublished;
 use crate::lbaas::adapter::{self, Key};
-use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Plan, Report};
+use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, NAME, Plan, Report};
 
 /// The call that reconciles a Service.
 const RECONCILE: &str = "reconciliation.reconcile";
@@ -27,24 +27,11 @@ const RECONCILE: &str = "reconciliation.reconcile";
 /// The pause of a turn that waits for those of other keys, which take about as long.
 const OTHERS_COUNT_MS: u64 = 250;
 
-/// What a turn found in service, if it got that far.
-pub(super) type Done = turn::Done<Key, Vec<AddressPorts>>;
-
 /// What all turns share.
 pub(super) struct Shared {
     pub(super) known: Mutex<KnownKeys>,
     pub(super) settings: adapter::Settings,
     pub(super) publisher: Publisher,
-}
-
-impl From<Unpublished> for Failure {
-    fn from(error: Unpublished) -> Self {
-        match error {
-            // The key runs again at once, with the current Service.
-            Unpublished::Outdated => Self::cut(),
-            Unpublished::Failed(error) => Self::from(error),
-        }
-    }
 }
 
 /// One reconciliation of a turn.
@@ -71,7 +58,12 @@ impl ServiceTurn {
     /// Runs the turn to its end. `desired`: `None` if the key is gone, and everything of it is to be removed.
     /// `locations`: where objects may exist. `moved`: UIDs that another key has now, whose objects this key must not
     /// remove.
-    pub(super) async fn run(mut self, desired: Option<Desired>, locations: Locations, moved: BTreeSet<String>) -> Done {
+    pub(super) async fn run(
+        mut self,
+        desired: Option<Desired>,
+        locations: Locations,
+        moved: BTreeSet<String>,
+    ) -> turn::Done<Key, Vec<AddressPorts>> {
         let end = self.all(desired, locations, moved).await;
         self.turn.end(self.key, end, self.in_service)
     }
@@ -155,9 +147,10 @@ impl ServiceTurn {
         let publisher = &shared.publisher;
         publisher.claim(&self.key, &desired.service_uid, &fence).await?;
         self.reconcile(step, later).await?;
-        self.in_service = addresses_only(self.call("reconciliation.status", desired, Err).await?)?;
+        let in_service = self.call("reconciliation.status", desired).await?;
+        self.in_service = addresses_only(in_service.unwrap_or_default())?;
         let serving = publisher.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
-        Ok(serving.await?)
+        serving.await
     }
 
     /// Removes every object of a UID on some load balancers.
@@ -177,51 +170,47 @@ impl ServiceTurn {
         !load_balancers.iter().any(|at| named.contains(at))
     }
 
+    /// Refuses a reconcile of load balancers that the grants cover only in part, before the host calls the guest, with
+    /// a line of the audit log. The host also checks the grants at each request, but a single request can't show that a
+    /// reconcile of two load balancers with a grant for one of them would be half applied.
     fn granted(&self, desired: &Desired) -> Result<(), Failure> {
         let slot = &self.turn.slot;
         let instances = slot.instances();
+        let Some((access, missing)) = not_granted(&instances.grants, &desired.load_balancers) else {
+            return Ok(());
+        };
+        let what = format!("no grant to {access} load balancer `{missing}`");
         let identity = instances.identity(slot.key());
-        let granted = granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers);
-        granted.map_err(|why| match self.has_left(&desired.load_balancers) {
+        let what = refuse_call(&identity, slot.backends(), RECONCILE, missing, what);
+        let why = describe(&Reconciliation::Api(lbaas::Error::AccessDenied(what)));
+        Err(Failure::from(match self.has_left(&desired.load_balancers) {
             true => format!("{why}: it left `load_balancers`, and objects may be on it: grant it until they are gone"),
             false => why,
-        })?;
-        Ok(())
+        }))
     }
 
     /// Makes one reconciliation of the turn. `later`: those that follow.
     async fn reconcile(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
         let desired = &step.desired;
         self.granted(desired)?;
-        let has_left = self.has_left(&desired.load_balancers);
         self.turn.counts = true;
-        let (key, instance) = (self.key.clone(), self.turn.slot.key().to_owned());
-        let unless_unknown = |error| match error {
-            // A name that was mistyped, or a load balancer that was deleted.
-            Reconciliation::Api(lbaas::Error::NotFound) if has_left => {
-                let gone = desired.load_balancers.join(", ");
-                tracing::warn!(%key, "{gone} left `load_balancers`, and the Engine does not know it: nothing is removed from it");
-                Ok(Report {
-                    created: 0,
-                    destroyed: 0,
-                    rounds: 0,
-                })
-            }
-            error => Err(error),
-        };
         self.turn.foreseen = None;
         let report = loop {
             self.turn.removing = step.removes;
-            let report = self.call(RECONCILE, desired, unless_unknown).await;
+            let report = self.call::<Report>(RECONCILE, desired).await;
             self.turn.removing = false;
-            match self.holdings().take_uncounted(&instance) {
+            match self.holdings().take_uncounted(self.turn.slot.key()) {
                 Some(Uncounted::Key) if report.is_err() => self.count(step, later).await?,
                 Some(Uncounted::Others) if report.is_err() => break Err(Failure::gave_way(OTHERS_COUNT_MS)),
-                _ => break report.map(drop),
+                _ => break report,
             }
         };
         self.turn.counts = false;
-        report
+        if report?.is_none() {
+            let (key, gone) = (&self.key, desired.load_balancers.join(", "));
+            tracing::warn!(%key, "{gone} left `load_balancers`, and the Engine does not know it: nothing is removed from it");
+        }
+        Ok(())
     }
 
     /// Has the guest say how many objects this reconciliation and the later ones destroy.
@@ -238,22 +227,11 @@ impl ServiceTurn {
 
     /// How many objects a reconciliation destroys. If the guest can't say that now: as many as the key has.
     async fn destroys(&mut self, step: &Step) -> Result<u64, Failure> {
-        let has_left = self.has_left(&step.desired.load_balancers);
-        let unless_unknown = |error| match error {
-            // Nothing is removed from it.
-            Reconciliation::Api(lbaas::Error::NotFound) if has_left => Ok(Plan {
-                create: Vec::new(),
-                destroy: Vec::new(),
-            }),
-            error => Err(error),
-        };
         self.turn.removing = step.removes;
-        let plan = self
-            .call("reconciliation.reconcile-check", &step.desired, unless_unknown)
-            .await;
+        let plan = self.call::<Plan>("reconciliation.reconcile-check", &step.desired).await;
         self.turn.removing = false;
         match plan {
-            Ok(plan) => Ok(plan.destroy.len() as u64),
+            Ok(plan) => Ok(plan.map_or(0, |plan| plan.destroy.len() as u64)),
             Err(failure) if failure.blame == Blame::Host => Ok(self.holdings().held(self.turn.slot.key())),
             Err(failure) => Err(failure),
         }
@@ -263,22 +241,38 @@ impl ServiceTurn {
         &self.turn.slot.active().quotas.holdings
     }
 
-    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `or_else`: what an error means.
-    async fn call<R: DeserializeOwned>(
-        &mut self,
-        call: &str,
-        desired: &Desired,
-        or_else: impl FnOnce(Reconciliation) -> Result<R, Reconciliation>,
-    ) -> Result<R, Failure> {
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `None` if the load balancers have left the
+    /// configuration and the Engine does not know one: a name that was mistyped, or a load balancer that was deleted.
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<Option<R>, Failure> {
         self.turn.ready(None).await?;
-        let read = |answer: Result<R, Reconciliation>, unapplied: &Unapplied| {
-            answer.or_else(or_else).map_err(|error| Failure {
-                retry_after_ms: retry_after_ms(&error),
+        let has_left = self.has_left(&desired.load_balancers);
+        let read = |answer: Result<R, Reconciliation>, unapplied: &Unapplied| match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Reconciliation::Api(lbaas::Error::NotFound)) if has_left => Ok(None),
+            Err(error) => Err(Failure {
+                retry_after_ms: match &error {
+                    Reconciliation::Api(lbaas::Error::RateLimited(after_ms)) => *after_ms,
+                    _ => None,
+                },
                 ..Failure::from(text::error(in_words(&error) + &in_vain(&error, unapplied)))
-            })
+            }),
         };
         self.turn.call(call, &Args { desired }, read).await
     }
+}
+
+/// A load balancer that the grants do not cover, if they allow writing only some of them, or do not allow reading one of
+/// them. None if they allow writing none of them: the guest is called and reads, and the host refuses each write. None
+/// also if nothing at all is granted of the capability: each request then fails.
+fn not_granted<'a>(grants: &Grants, load_balancers: &'a [String]) -> Option<(Access, &'a String)> {
+    if !grants.allow_some(NAME, Access::Read) && !grants.allow_some(NAME, Access::Write) {
+        return None;
+    }
+    let without = |access| load_balancers.iter().filter(move |at| !grants.allow(NAME, access, at));
+    let writes_some = without(Access::Write).count() < load_balancers.len();
+    let unwritable = without(Access::Write).next().filter(|_| writes_some);
+    let unreadable = || Some((Access::Read, without(Access::Read).next()?));
+    unwritable.map(|at| (Access::Write, at)).or_else(unreadable)
 }
 
 /// What is in service, if each address is valid: it is published as the Service's.
@@ -293,13 +287,6 @@ fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Fa
 
 /// How many bytes of an invalid address are shown. The longest valid address has 45 characters.
 const ADDRESS_SHOWN_BYTES: usize = 64;
-
-fn retry_after_ms(error: &Reconciliation) -> Option<u64> {
-    match error {
-        Reconciliation::Api(lbaas::Error::RateLimited(after_ms)) => *after_ms,
-        _ => None,
-    }
-}
 
 /// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
 pub(crate) fn describe(error: &Reconciliation) -> String {
@@ -339,8 +326,8 @@ fn in_vain(error: &Reconciliation, unapplied: &Unapplied) -> String {
     let Reconciliation::TimedOut(refs) = error else {
         return String::new();
     };
-    let failed = |at: &&lbaas::ObjectRef| unapplied.contains(&(at.kind.name(), at.identifier.clone()));
-    let failed: Vec<lbaas::ObjectRef> = refs.iter().filter(failed).cloned().collect();
+    let mut failed = refs.clone();
+    failed.retain(|at| unapplied.contains(&(at.kind.name(), at.identifier.clone())));
     match failed.is_empty() {
         true => String::new(),
         false => format!("; the Engine failed to apply: {}", list(&failed)),
@@ -351,21 +338,20 @@ fn in_vain(error: &Reconciliation, unapplied: &Unapplied) -> String {
 const NAMED_MAX: usize = 5;
 
 fn list(refs: &[lbaas::ObjectRef]) -> String {
-    let named: Vec<String> = refs
-        .iter()
-        .take(NAMED_MAX)
-        .map(|reference| format!("{} {}", reference.kind.name(), reference.identifier))
+    let named = refs.iter().take(NAMED_MAX);
+    let named: Vec<String> = named
+        .map(|at| format!("{} {}", at.kind.name(), at.identifier))
         .collect();
-    let more = refs.len().saturating_sub(NAMED_MAX);
-    if more == 0 {
-        named.join(", ")
-    } else {
-        format!("{} and {more} more", named.join(", "))
+    match refs.len().saturating_sub(NAMED_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use trueup_capabilities::grants::Grant;
+
     use super::*;
 
     #[test]
@@ -374,5 +360,30 @@ mod tests {
         let waits = format!("destroying 22 of 29 objects: {WAITS}; type: trueup approve");
         assert_eq!(said(&waits), format!("access denied: {waits}"));
         assert_eq!(said("no"), "access denied: no; see `grants` in [guests.lbaas]");
+    }
+
+    #[test]
+    fn a_reconcile_that_would_be_half_applied_is_stopped() {
+        let check = |read: &[&str], write: &[&str], named: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let grant = Grant {
+                read: owned(read),
+                write: owned(write),
+                ..Grant::default()
+            };
+            let grants = Grants::new([("lbaas".to_owned(), grant)].into());
+            let named: Vec<String> = owned(named).into_iter().collect::<Vec<String>>();
+            not_granted(&grants, &named).map(|(access, missing)| format!("{access} {missing}"))
+        };
+        let both: &[&str] = &["a", "b"];
+        assert_eq!(check(both, both, both), None);
+        assert_eq!(check(&["*"], &["*"], both), None);
+        assert_eq!(check(&["a"], &["a"], both).as_deref(), Some("write b"));
+        assert_eq!(check(both, &["b"], both).as_deref(), Some("write a"));
+        assert_eq!(check(&["a"], both, both).as_deref(), Some("read b"));
+        assert_eq!(check(&["c"], &["c"], &["a"]).as_deref(), Some("read a"));
+        assert_eq!(check(&[], &[], both), None, "it may ask nothing");
+        assert_eq!(check(both, &[], both), None, "it may look, and writes nothing");
+        assert_eq!(check(both, &["c"], both), None, "as before: it writes to none of these");
     }
 }
