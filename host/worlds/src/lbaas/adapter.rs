@@ -14,7 +14,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{
-    LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
+    LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceStatus,
 };
 use trueup_sources::{Change, Kind, Object, Objects};
 use uuid::{Uuid, uuid};
@@ -49,16 +49,6 @@ pub(crate) struct Servers {
     pub(crate) targets: Vec<Target>,
     /// Nodes that are ready but left out, and why; one line each.
     pub(crate) notes: Vec<String>,
-}
-
-/// The role of a Node for load balancers.
-#[derive(Clone, Debug, PartialEq)]
-enum Role {
-    Server(Target),
-    /// Excluded or not ready, as it should be.
-    None,
-    /// It should be a server but cannot.
-    Unusable(String),
 }
 
 /// The desired state of one Service, or why it is impossible: one line with the Service's name. `None` if no such
@@ -99,11 +89,10 @@ pub(crate) fn object_count(desired: &Desired) -> u64 {
 /// The Nodes that are ready, not excluded, and have an internal address.
 pub(crate) fn servers(objects: &Objects) -> Servers {
     let mut servers = Servers::default();
-    for node in objects.nodes() {
-        match role(node) {
-            Role::Server(target) => servers.targets.push(target),
-            Role::Unusable(note) => servers.notes.push(note),
-            Role::None => {}
+    for server in objects.nodes().filter_map(server) {
+        match server {
+            Ok(target) => servers.targets.push(target),
+            Err(note) => servers.notes.push(note),
         }
     }
     servers
@@ -111,8 +100,8 @@ pub(crate) fn servers(objects: &Objects) -> Servers {
 
 /// Whether a change of a Service affects its key; `before` are the objects without the change.
 pub(crate) fn affects_key(change: &Change, before: &Objects) -> bool {
-    let versions = [before.get(&change.reference), change.now.as_ref()];
-    versions.into_iter().flatten().any(is_our_service)
+    let mut versions = before.get(&change.reference).into_iter().chain(&change.now);
+    versions.any(|object| matches!(object, Object::Service(service) if is_ours(service)))
 }
 
 /// Every Service that is ours.
@@ -123,11 +112,11 @@ pub(crate) fn ours(objects: &Objects) -> impl Iterator<Item = Key> {
 
 /// Whether a change of a Node may change the list of servers, or the notes.
 pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
-    let role_of = |object: Option<&Object>| match object {
-        Some(Object::Node(node)) => role(node),
-        _ => Role::None,
+    let server_of = |object: Option<&Object>| match object {
+        Some(Object::Node(node)) => server(node),
+        _ => None,
     };
-    change.reference.kind == Kind::Node && role_of(before.get(&change.reference)) != role_of(change.now.as_ref())
+    change.reference.kind == Kind::Node && server_of(before.get(&change.reference)) != server_of(change.now.as_ref())
 }
 
 /// The UID under which the objects of a Service are, also if the Service has none.
@@ -145,9 +134,14 @@ pub(crate) fn made_uid(key: &Key, settings: &Settings) -> String {
 
 /// The `status` of a Service with these addresses and ports in service.
 pub(crate) fn status(in_service: &[AddressPorts]) -> ServiceStatus {
+    let tcp = |port: &u16| PortStatus {
+        error: None,
+        port: i32::from(*port),
+        protocol: "TCP".to_owned(),
+    };
     let ingress = |entry: &AddressPorts| LoadBalancerIngress {
         ip: Some(entry.address.clone()),
-        ports: Some(entry.ports.iter().map(|port| tcp(*port)).collect()),
+        ports: Some(entry.ports.iter().map(tcp).collect()),
         ..Default::default()
     };
     // Kubernetes omits an empty list.
@@ -156,18 +150,6 @@ pub(crate) fn status(in_service: &[AddressPorts]) -> ServiceStatus {
         load_balancer: Some(LoadBalancerStatus { ingress }),
         ..Default::default()
     }
-}
-
-fn tcp(port: u16) -> PortStatus {
-    PortStatus {
-        error: None,
-        port: i32::from(port),
-        protocol: "TCP".to_owned(),
-    }
-}
-
-fn is_our_service(object: &Object) -> bool {
-    matches!(object, Object::Service(service) if is_ours(service))
 }
 
 /// Whether its objects should exist.
@@ -180,17 +162,15 @@ pub(crate) fn is_ours(service: &Service) -> bool {
 
 /// Whether its class belongs to another controller.
 pub(crate) fn is_anothers(service: &Service) -> bool {
-    let class = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.load_balancer_class.as_deref());
+    let spec = service.spec.as_ref();
+    let class = spec.and_then(|spec| spec.load_balancer_class.as_ref());
     class.is_some_and(|class| class != LOAD_BALANCER_CLASS)
 }
 
 /// Whether it has our finalizer: its objects may exist, and it is not removed before them.
 pub(crate) fn is_claimed(service: &Service) -> bool {
-    let finalizers = service.metadata.finalizers.iter().flatten();
-    finalizers.into_iter().any(|finalizer| finalizer == FINALIZER)
+    let mut finalizers = service.metadata.finalizers.iter().flatten();
+    finalizers.any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Whether it is no longer ours while its objects may exist.
@@ -199,9 +179,8 @@ pub(crate) fn is_left_over(service: &Service) -> bool {
 }
 
 fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, String> {
-    let spec = service.spec.as_ref();
-    let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-    let external_addresses = addresses(service, spec, settings)?;
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let external_addresses = addresses(service, settings)?;
     if let Some(ranges) = SourceRanges::of(service)
         && !external_addresses.iter().all(|address| ranges.let_all_in(address))
     {
@@ -212,13 +191,15 @@ fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settin
         ));
     }
     Ok(Desired {
-        load_balancers: settings.load_balancers.clone(),
-        name_suffix: name_suffix(key, settings),
-        service_uid: uid(key, service, settings),
         external_addresses,
-        ports: ports.iter().map(port_of).collect::<Result<_, _>>()?,
+        ports: ports.map(port_of).collect::<Result<_, _>>()?,
         servers: servers.targets.clone(),
-        backoff_steps: settings.backoff_steps,
+        ..removal(
+            key,
+            &uid(key, service, settings),
+            settings.load_balancers.clone(),
+            settings,
+        )
     })
 }
 
@@ -229,33 +210,27 @@ pub(crate) fn name_suffix(key: &Key, settings: &Settings) -> String {
 
 /// The most specific setting wins: the Service's own field, then its annotation, then the default. A field or an
 /// annotation without any address counts as missing.
-fn addresses(service: &Service, spec: Option<&ServiceSpec>, settings: &Settings) -> Result<Vec<String>, String> {
-    let own = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
-    let annotation = service
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(ADDRESSES_ANNOTATION));
-    let listed = [own, annotation.map(String::as_str)]
-        .into_iter()
-        .flatten()
-        .map(split_addresses);
+fn addresses(service: &Service, settings: &Settings) -> Result<Vec<String>, String> {
+    let own = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_ref());
+    let annotations = service.metadata.annotations.as_ref();
+    let annotation = annotations.and_then(|all| all.get(ADDRESSES_ANNOTATION));
+    let listed = own.into_iter().chain(annotation).map(|list| {
+        let addresses = list.split(',').map(str::trim);
+        addresses
+            .filter(|address| !address.is_empty())
+            .map(str::to_owned)
+            .collect()
+    });
     let configured = std::iter::once(settings.addresses.clone());
-    let mut given = listed.chain(configured).filter(|addresses| !addresses.is_empty());
+    let mut given = listed
+        .chain(configured)
+        .filter(|addresses: &Vec<_>| !addresses.is_empty());
     // If this meant "no addresses", a mistake in the configuration would close every port.
     given.next().ok_or_else(|| {
         "has no external address: set spec.loadBalancerIP, the annotation `trueup.dev/addresses`, or `addresses` in \
          [adapter.lbaas]"
             .to_owned()
     })
-}
-
-fn split_addresses(list: &str) -> Vec<String> {
-    list.split(',')
-        .map(str::trim)
-        .filter(|address| !address.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 fn port_of(port: &ServicePort) -> Result<Port, String> {
@@ -286,40 +261,30 @@ fn port_of(port: &ServicePort) -> Result<Port, String> {
     })
 }
 
-fn role(node: &Node) -> Role {
+/// A Node as a server, or why it can't be one although it should. `None` if it is excluded or not ready.
+fn server(node: &Node) -> Option<Result<Target, String>> {
     let name = node.metadata.name.clone().unwrap_or_default();
-    let excluded = node
-        .metadata
-        .labels
-        .as_ref()
-        .is_some_and(|labels| labels.contains_key(EXCLUDE_LABEL));
-    let status = node.status.as_ref();
-    let conditions = status
-        .and_then(|status| status.conditions.as_deref())
-        .unwrap_or_default();
-    let ready = conditions
-        .iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    if excluded || !ready {
-        return Role::None;
+    let labels = node.metadata.labels.as_ref();
+    let status = node.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !is_ready || labels.is_some_and(|labels| labels.contains_key(EXCLUDE_LABEL)) {
+        return None;
     }
-    let addresses = status
-        .and_then(|status| status.addresses.as_deref())
-        .unwrap_or_default();
-    match addresses.iter().find(|address| address.type_ == "InternalIP") {
-        None => Role::Unusable(format!(
+    let mut addresses = status.addresses.iter().flatten();
+    let Some(internal) = addresses.find(|address| address.type_ == "InternalIP") else {
+        return Some(Err(format!(
             "node `{name}` is ready but has no InternalIP: it gets no traffic"
-        )),
-        // The guest rejects the whole input for one bad address: one broken Node would stop every Service.
-        Some(address) if address.address.parse::<IpAddr>().is_err() => Role::Unusable(format!(
-            "node `{name}` is ready but its InternalIP `{}` is no IP address: it gets no traffic",
-            address.address
-        )),
-        Some(address) => Role::Server(Target {
-            name,
-            address: address.address.clone(),
-        }),
+        )));
+    };
+    let address = internal.address.clone();
+    // The guest rejects the whole input for one bad address: one broken Node would stop every Service.
+    if address.parse::<IpAddr>().is_err() {
+        return Some(Err(format!(
+            "node `{name}` is ready but its InternalIP `{address}` is no IP address: it gets no traffic"
+        )));
     }
+    Some(Ok(Target { name, address }))
 }
 
 #[cfg(test)]

@@ -101,13 +101,11 @@ impl DesiredState {
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
             is_about_servers |= is_new || concerns_servers;
             let mut keys = Vec::new();
-            if change.reference.kind == Kind::Service {
-                if adapter::affects_key(change, &self.objects) {
-                    keys.push(Key::from(&change.reference));
-                }
-                if self.is_left_over(change.now.as_ref()) {
-                    keys.push(Key::from(&change.reference));
-                }
+            if adapter::affects_key(change, &self.objects) {
+                keys.push(Key::from(&change.reference));
+            }
+            if self.is_left_over(change.now.as_ref()) {
+                keys.push(Key::from(&change.reference));
             }
             let before = self.objects.apply(change);
             keys.extend(self.move_uid(change, before.as_ref()));
@@ -200,12 +198,13 @@ impl DesiredState {
     /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
     pub(crate) fn owned(&self, key: &Key, locations: &Locations) -> Owned {
         let load_balancers = self.settings.load_balancers.iter().chain(locations.values().flatten());
-        let desired = self.desired(key).and_then(Result::ok);
+        let uid = self
+            .desired(key)
+            .and_then(Result::ok)
+            .map(|desired| desired.service_uid);
         Owned {
             name_suffix: adapter::name_suffix(key, &self.settings),
-            service_uid: desired
-                .map(|desired| desired.service_uid)
-                .or_else(|| self.left_over_uid(key)),
+            service_uid: uid.or_else(|| self.left_over_uid(key)),
             load_balancers: load_balancers.cloned().collect(),
         }
     }
@@ -237,18 +236,10 @@ impl DesiredState {
         if self.was_complete && !no_nodes {
             return;
         }
-        let read: BTreeSet<&str> = self
-            .objects
-            .nodes()
-            .filter_map(|node| node.metadata.name.as_deref())
-            .collect();
-        let missing = self
-            .remembered
-            .iter()
-            .filter(|target| !read.contains(target.name.as_str()))
-            .cloned();
-        let missing: Vec<Target> = missing.collect();
-        self.servers.targets.extend(missing);
+        let nodes = self.objects.nodes();
+        let read: BTreeSet<&String> = nodes.filter_map(|node| node.metadata.name.as_ref()).collect();
+        let missing = self.remembered.iter().filter(|target| !read.contains(&target.name));
+        self.servers.targets.extend(missing.cloned());
         self.servers.targets.sort_by(|a, b| a.name.cmp(&b.name));
     }
 

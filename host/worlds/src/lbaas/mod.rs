@@ -108,10 +108,8 @@ impl<'a> Services<'a> {
     /// Watching fewer namespaces than before does not mean that the Services of the others are gone.
     fn say_what_is_not_seen(&self) {
         let known = self.shared.known.lock();
-        let count = known
-            .keys()
-            .filter(|key| !self.desired.completeness.shows(&key.namespace))
-            .count();
+        let is_unseen = |key: &&Key| !self.desired.completeness.shows(&key.namespace);
+        let count = known.keys().filter(is_unseen).count();
         if count > 0 {
             tracing::warn!(
                 "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are; \
@@ -125,18 +123,6 @@ impl<'a> Services<'a> {
         let mut keys = self.quarantine.keys();
         keys.retain(|key| self.desired.desired(key).is_none());
         keys
-    }
-
-    /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
-    fn note_all_listed(&self, last_results: &LastResults<Key>) {
-        let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
-        let Some(anexia) = anexia.filter(|_| self.desired.completeness.is_complete()) else {
-            return;
-        };
-        let is_true = |key: &Key| matches!(last_results.get(key), Some(Ok(())));
-        if self.desired.keys().iter().all(is_true) && self.gone().is_empty() {
-            anexia.all_listed();
-        }
     }
 }
 
@@ -256,8 +242,7 @@ impl Reconciler for Services<'_> {
         effects: Effects,
         out: Vec<AddressPorts>,
     ) -> Result<Option<Event>, String> {
-        let in_service = out.into_iter().map(|AddressPorts { address, ports }| (address, ports));
-        let in_service: Vec<_> = in_service.collect();
+        let in_service: Vec<_> = out.into_iter().map(|at| (at.address, at.ports)).collect();
         if let Some(begun) = self.begun.remove(key).filter(|_| !gone) {
             self.reached.insert(key.clone(), begun);
         }
@@ -268,8 +253,7 @@ impl Reconciler for Services<'_> {
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),
             _ => format!("{created} created, {destroyed} destroyed; {}", serving(&in_service)),
         };
-        let publisher = &self.shared.publisher;
-        publisher.report(publish::success(key, gone, effects, &did));
+        self.shared.publisher.report(publish::success(key, gone, effects, &did));
         let key = key.to_string();
         let json = json!({
             "key": key,
@@ -283,16 +267,14 @@ impl Reconciler for Services<'_> {
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {
-        let endpoint = |address: &str, port: u16| {
-            if address.contains(':') {
-                format!("[{address}]:{port}")
-            } else {
-                format!("{address}:{port}")
-            }
+        let endpoint = |address: &str, port: &u16| match address.contains(':') {
+            true => format!("[{address}]:{port}"),
+            false => format!("{address}:{port}"),
         };
-        out.iter()
-            .flat_map(|serving| serving.ports.iter().map(move |port| endpoint(&serving.address, *port)))
-            .collect()
+        let each = out
+            .iter()
+            .map(|at| at.ports.iter().map(|port| endpoint(&at.address, port)));
+        each.flatten().collect()
     }
 
     fn publish_problem(&self, key: &Key, problem: KeyProblem<'_>) {
@@ -301,8 +283,16 @@ impl Reconciler for Services<'_> {
 
     fn about_to_wait(&mut self, is_at_rest: bool, last_results: &LastResults<Key>, sleepers: usize) {
         self.setup.keyed.host_context.host_status.sleeping(sleepers);
-        if is_at_rest {
-            self.note_all_listed(last_results);
+        let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
+        let is_true = |key: &Key| matches!(last_results.get(key), Some(Ok(())));
+        // Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
+        if let Some(anexia) = anexia
+            && is_at_rest
+            && self.desired.completeness.is_complete()
+            && self.desired.keys().iter().all(is_true)
+            && self.gone().is_empty()
+        {
+            anexia.all_listed();
         }
     }
 
