@@ -13,18 +13,18 @@
 
 mod beginning;
 mod interfaces;
-mod releases;
 mod requests;
-mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use trueup_base::text::counted;
 use trueup_capabilities::Backends;
 use trueup_capabilities::cri::Runtime;
 use trueup_config::IpamAdapter as Settings;
@@ -33,25 +33,36 @@ use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::setup::SetupError;
 use trueup_work::status::pods::{Event, Stats};
+use trueup_work::supervisor::Supervisor;
 
+use super::ManagedGuest;
 use super::datastore::Datastore;
 use super::durability::Answers;
 use super::enis::{Addition, Inventory};
-use super::failing::Failing;
 use super::guest::AddEni;
 use super::holders::Holders;
-use super::managed::ManagedGuest;
 use super::protocol::{Answer, Command};
-use super::released::Released;
-use super::remembered::Remembered;
-use super::shown::Summary;
 use super::spool::{Release, Spool};
+use super::state_file::{Released, Remembered};
 
 /// The pause before a failed reading of the store is tried again.
 pub const READING_RETRY: Duration = Duration::from_secs(5);
 
 /// [`super::once`] gives up after this many failed readings, as for the keys of other guests.
 pub const READINGS_MAX_ONCE: u32 = trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
+
+/// The result of [`super::once`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The instance.
+    pub instance: String,
+    /// The counts at the end.
+    pub stats: Stats,
+    /// Releases of the spool that were worked off.
+    pub released: usize,
+    /// Why the store is not read, or a release failed. `None` if everything is done.
+    pub error: Option<String>,
+}
 
 /// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
 const LEAVING_PERIOD: Duration = Duration::from_secs(30);
@@ -62,6 +73,12 @@ const WARM_PERIOD: Duration = Duration::from_secs(30);
 
 /// How often the recording is checked for a sync to disk.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often the actor asks the container runtime for its sandboxes.
+const LOOK_PERIOD: Duration = Duration::from_secs(60);
+
+/// A pod that got no address asks again within this time, as kubelet does.
+const REFUSED_FOR: Duration = Duration::from_secs(120);
 
 /// A request to the instance, and the channel for its answer.
 pub(super) struct Mail {
@@ -114,7 +131,8 @@ pub(super) struct Actor {
     events: mpsc::UnboundedSender<Event>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
-    failing: Failing,
+    /// Requests in which the guest fails repeatedly, each an input.
+    failing: Supervisor,
     holders: Holders,
     /// What was last reported about them.
     counted: Option<(Stats, Vec<String>)>,
@@ -356,5 +374,127 @@ impl Actor {
 
     fn is_serving(&self) -> bool {
         self.unread.is_none() && self.datastore.slot.is_live()
+    }
+
+    async fn do_due(&mut self) {
+        if self.take_due(Task::Begin) {
+            self.begin().await;
+        }
+        if let Err(Failure { error, .. }) = self.try_due().await {
+            self.recover(error).await;
+        }
+    }
+
+    async fn try_due(&mut self) -> Result<(), Failure> {
+        if self.take_due(Task::Reading) && self.datastore.slot.is_live() {
+            self.read().await?;
+        }
+        if self.take_due(Task::Spool) {
+            self.look_at_spool();
+        }
+        if self.take_due(Task::Leaving) {
+            self.due.insert(Task::Leaving, Instant::now() + LEAVING_PERIOD);
+            if self.is_serving() {
+                self.follow().await?;
+            }
+        }
+        if self.take_due(Task::Warm) {
+            self.due.insert(Task::Warm, Instant::now() + WARM_PERIOD);
+            self.last_warm = Some(Instant::now());
+            self.give_up_unused().await?;
+        }
+        if self.take_due(Task::Forget) {
+            self.forget_gone().await;
+        }
+        if self.take_due(Task::Look) {
+            self.due.insert(Task::Look, Instant::now() + LOOK_PERIOD);
+            self.look_at_runtime();
+        }
+        if self.take_due(Task::Sync) {
+            self.due.insert(Task::Sync, Instant::now() + SYNC_PERIOD);
+            self.take_in_look().await;
+            self.holders.write(false);
+            self.count();
+            self.datastore.rest().await?;
+        }
+        Ok(())
+    }
+
+    // For display.
+
+    /// Reports how many addresses there are and any problems with them, when that changes.
+    fn count(&mut self) {
+        if !self.is_serving() {
+            // The problem was already reported.
+            return;
+        }
+        let rest_ms = self.datastore.cooling_period_ms();
+        let stats = self.holders.stats(&self.has, rest_ms, Instant::now());
+        let mut problems = Vec::new();
+        let before = self.counted.as_ref();
+        if before.is_some_and(|(before, _)| stats.free > before.free) {
+            // A pod that asks now gets it.
+            self.refused_at = None;
+        }
+        // An address of an earlier process may rest.
+        let refused_for = REFUSED_FOR.min(Duration::from_millis(rest_ms));
+        let asked = self.refused_at.is_some_and(|at| at.elapsed() < refused_for);
+        if stats.free == 0 || asked {
+            let Stats {
+                assigned, addresses, ..
+            } = stats;
+            let rest = if addresses > assigned { ", the others rest" } else { "" };
+            problems.push(format!(
+                "no address is free: {assigned} of {addresses} are assigned{rest}"
+            ));
+        }
+        let unstored = self.unstored.as_ref();
+        problems.extend(unstored.map(|why| format!("the store did not take the last change: {why}")));
+        let count = self.holders.forgotten_count(Instant::now());
+        if count > 0 {
+            let held = counted(count, "address is held", "addresses are held");
+            problems.push(format!(
+                "{held} whose containers the container runtime does not know: look with `trueup ipam release`"
+            ));
+        }
+        let counted = Some((stats, problems.clone()));
+        if self.counted != counted {
+            self.counted = counted;
+            self.report(Event::Counted {
+                instance: self.name(),
+                stats,
+                problems,
+            });
+        }
+    }
+
+    /// Asks the container runtime for its sandboxes, in the background.
+    fn look_at_runtime(&mut self) {
+        let Some(runtime) = self.runtime.clone().filter(|_| self.looking.is_none()) else {
+            return;
+        };
+        self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));
+    }
+
+    /// Compares the holders with what the container runtime listed, if it did.
+    async fn take_in_look(&mut self) {
+        let Some(looked) = self.looking.take_if(|looking| looking.is_finished()) else {
+            return;
+        };
+        match looked.await {
+            Ok(Ok(sandboxes)) => {
+                self.holders.compare(&sandboxes, Instant::now());
+                self.look_failed = None;
+            }
+            Ok(Err(error)) => {
+                let instance = &self.settings.instance;
+                if self.look_failed.as_ref() != Some(&error) {
+                    let what = "addresses are not compared with the container runtime";
+                    tracing::warn!(instance, "{what}: {error}; trying again");
+                }
+                self.look_failed = Some(error);
+            }
+            Err(error) => tracing::error!("the look at the container runtime ended badly: {error}"),
+        }
     }
 }

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use super::protocol::{PROTOCOL, Refusal};
-use super::shown::Shown;
+use super::protocol::{PROTOCOL, Refusal, Shown};
 use crate::ipam::guest::IpamKey;
 
 /// The host may be busy with requests of pods.

@@ -14,8 +14,8 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::slot::{CallContext, InstanceSlot};
 use trueup_work::status::pods::Stats;
 
-use super::managed::{PHASE_STORE, set_phase};
-use super::shown::ShownGuest;
+use super::protocol::ShownGuest;
+use super::read_from_store;
 use crate::ipam::guest::{EniInfos, Nothing, PodIpInfo, Stats as Counts};
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
@@ -135,6 +135,6 @@ impl Datastore {
 /// The same version with the phase in which it reads the store.
 fn reads_store(version: &Instances) -> Arc<Instances> {
     let mut version = version.clone();
-    set_phase(&mut version.settings, PHASE_STORE);
+    read_from_store(&mut version.settings);
     Arc::new(version)
 }

@@ -11,43 +11,42 @@ mod client;
 mod datastore;
 mod durability;
 mod enis;
-mod failing;
 pub mod guest;
 mod holders;
 pub(crate) mod kind;
-mod mailbox;
-mod managed;
-mod messages;
 pub mod protocol;
-mod released;
-mod remembered;
 mod server;
-mod setup;
-mod shown;
 mod spool;
 mod state_file;
 pub mod stored;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
+use trueup_capabilities::cri::Runtime;
+use trueup_config::FailurePolicy;
+use trueup_instance::Instances;
 use trueup_sources::enis::Enis;
+use trueup_work::host_context::Supervision;
+use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::setup::SetupError;
 use trueup_work::socket::SocketPath;
+use trueup_work::supervisor::Supervisor;
 
-pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
+pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE, Summary};
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
-pub use self::managed::{ManagedGuest, guest_settings};
+pub use self::protocol::{Shown, ShownGuest};
 pub use self::server::CONNECTIONS_MAX;
-pub use self::shown::{Shown, ShownGuest, Summary};
 pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
 pub use trueup_work::status::pods::{Event, Stats};
 
 use self::actor::Actor;
-use self::mailbox::{Mailbox, QUEUE_MAX};
+use self::server::{Mailbox, QUEUE_MAX};
 
 /// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
 /// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
@@ -84,34 +83,29 @@ pub async fn serve(
         // The receiver outlives this.
         let _ = events.send(Event::Listening { socket });
         let (close, closing) = watch::channel(false);
-        let server = tokio::spawn(server::serve(listener, served.mailbox.clone(), closing));
+        let mut server = tokio::spawn(server::serve(listener, served.mailbox.clone(), closing));
         stop.await;
         // Ignore the error: without a receiver the server is already gone.
         let _ = close.send(true);
-        end(server, served).await;
+        let ended = tokio::time::timeout(STOP_GRACE, async {
+            let answered = (&mut server).await;
+            served.stop().await;
+            answered
+        });
+        match ended.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("the server of pod requests ended badly: {error}"),
+            Err(_) => {
+                server.abort();
+                tracing::warn!(
+                    "requests did not end within {} s: the callers get no answer, and ask again",
+                    STOP_GRACE.as_secs()
+                );
+            }
+        }
         Ok(())
     };
     crate::reporting(received, tell, serving).await
-}
-
-/// Lets requests end, within limits.
-async fn end(mut server: JoinHandle<()>, served: Served) {
-    let ended = tokio::time::timeout(STOP_GRACE, async {
-        let answered = (&mut server).await;
-        served.stop().await;
-        answered
-    });
-    match ended.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!("the server of pod requests ended badly: {error}"),
-        Err(_) => {
-            server.abort();
-            tracing::warn!(
-                "requests did not end within {} s: the callers get no answer, and ask again",
-                STOP_GRACE.as_secs()
-            );
-        }
-    }
 }
 
 /// How long waiting requests may go on after the host is stopped.
@@ -191,4 +185,62 @@ pub async fn once(
     let (events, received) = mpsc::unbounded_channel();
     let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
     Ok(crate::reporting(received, tell, actor.run_once(stop)).await)
+}
+
+/// The guest's setting that says from where it reads at its start.
+const PHASE: &str = "checkpoint_migration_phase";
+
+/// The guest's settings, with `checkpoint_migration_phase: 2` if they name no phase: a node that never ran the
+/// original has nothing to migrate. [`Instances::settings`] must hold this; [`serve`] and [`once`]
+/// set it themselves.
+#[must_use]
+pub fn guest_settings(mut settings: Value) -> Value {
+    if settings.get(PHASE).is_none() {
+        read_from_store(&mut settings);
+    }
+    settings
+}
+
+/// Sets the phase in which it reads the store.
+fn read_from_store(settings: &mut Value) {
+    if let Some(settings) = settings.as_object_mut() {
+        settings.insert(PHASE.to_owned(), Value::from(2));
+    }
+}
+
+/// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
+/// without a manager.
+pub struct ManagedGuest {
+    active: Arc<Active>,
+    handovers: mpsc::Receiver<Handover>,
+    /// Requests in which the guest fails repeatedly, each an input.
+    failing: Supervisor,
+    /// Knows which containers exist. `None` if holders are not compared with it.
+    runtime: Option<Arc<dyn Runtime>>,
+}
+
+impl ManagedGuest {
+    /// A guest whose failing requests are set aside as the policy says. Nothing compares holders with the container
+    /// runtime.
+    pub fn new(active: Arc<Active>, of: Supervision, policy: FailurePolicy) -> Self {
+        Self {
+            active,
+            handovers: of.handovers,
+            failing: Supervisor::new(of.quarantine, policy, of.fall_back),
+            runtime: None,
+        }
+    }
+}
+
+impl From<Instances> for ManagedGuest {
+    fn from(mut instances: Instances) -> Self {
+        instances.settings = guest_settings(instances.settings);
+        Self {
+            failing: Supervisor::alone(&instances),
+            active: Active::new(Arc::new(instances)),
+            // Without a sender there is never a version to hand over.
+            handovers: mpsc::channel(1).1,
+            runtime: None,
+        }
+    }
 }

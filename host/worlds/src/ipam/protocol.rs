@@ -2,14 +2,15 @@
 //!
 //! Pure. `server.rs` decides which clients may connect, and sets time limits; `actor.rs` executes requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
+use trueup_work::status::pods::Stats;
 
-use super::shown::Shown;
-use crate::ipam::guest::{Assignment, Error, IpamKey, PodIpInfo};
+use super::holders::Forgotten;
+use crate::ipam::guest::{Assignment, Eni, Error, IpamKey, PodIpInfo};
 
 /// The version of the protocol.
 pub const PROTOCOL: u64 = 1;
@@ -120,6 +121,48 @@ pub(super) enum Done {
     Shown(Box<Shown>),
 }
 
+/// What a host answers for `trueup ipam show`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// The instance.
+    pub instance: String,
+    /// The guest.
+    pub guest: ShownGuest,
+    /// Whether the store was read. Pods get addresses only then.
+    pub read: bool,
+    /// Why the store is not read, why it did not take the last change, or why the instance is not there. `None` if
+    /// there is no error.
+    pub error: Option<String>,
+    /// Counts.
+    pub stats: Stats,
+    /// How long an address rests after its release, in milliseconds, from the guest's settings. 0 if it does not
+    /// rest.
+    pub cooling_period_ms: u64,
+    /// Interfaces by device number then id, with their addresses and holders.
+    pub enis: Vec<Eni>,
+    /// Allocations whose address is on no interface, by address.
+    pub held: Vec<PodIpInfo>,
+    /// The ids of interfaces that were given up and are still in the list of interfaces.
+    pub released: Vec<String>,
+    /// The pods that hold addresses, `namespace/name` by address, as far as the plugin reported them.
+    #[serde(default)]
+    pub pods: BTreeMap<String, String>,
+    /// Holders that the container runtime does not list, by address. Absent if the host does not ask it.
+    #[serde(default)]
+    pub missing: Option<Vec<Forgotten>>,
+}
+
+/// The guest of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownGuest {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+}
+
 /// The contents of `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -155,17 +198,10 @@ impl Refusal {
     pub(super) fn unstored(&self) -> Option<&str> {
         self.msg.strip_prefix(UNSTORED).filter(|_| self.code == code::TRY_AGAIN)
     }
-
-    fn about(self, key: &IpamKey) -> Self {
-        Self {
-            details: Some(named(key)),
-            ..self
-        }
-    }
 }
 
 /// `NETWORK/CONTAINER/IFNAME`.
-pub(super) fn named(key: &IpamKey) -> String {
+fn named(key: &IpamKey) -> String {
     format!("{}/{}/{}", key.network_name, key.container_id, key.if_name)
 }
 
@@ -184,11 +220,25 @@ impl Command {
         }
     }
 
+    /// The request in words. `None` if it is not about a pod.
+    pub(super) fn about(&self, instance: &str) -> Option<String> {
+        let (verb, key) = match self {
+            Self::Add(key) => ("ADD", key),
+            Self::Del(key) => ("DEL", key),
+            Self::Check(key) => ("CHECK", key),
+            Self::Gc(_) | Self::Status | Self::Show => return None,
+        };
+        Some(format!("{instance} {verb} {}", named(key)))
+    }
+
     /// Adds the key to the refusal, and maps its code to the one that this command uses for an instance that can't
     /// serve.
     pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
         match self {
-            Self::Add(key) | Self::Del(key) | Self::Check(key) => refusal.about(key),
+            Self::Add(key) | Self::Del(key) | Self::Check(key) => Refusal {
+                details: Some(named(key)),
+                ..refusal
+            },
             Self::Status if refusal.code == code::TRY_AGAIN => Refusal {
                 code: code::NOT_ABLE,
                 ..refusal
@@ -277,26 +327,13 @@ pub(super) fn name(error: &Error) -> String {
 
 /// The line of an answer, with its end.
 pub(super) fn line(answer: &Answer) -> Vec<u8> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Said<'a> {
-        Ok(&'a Done),
-        Error(&'a Refusal),
-    }
-    #[derive(Serialize)]
-    struct Line<'a> {
-        v: u64,
-        #[serde(flatten)]
-        said: Said<'a>,
-    }
-    let said = match answer {
-        Ok(done) => Said::Ok(done),
-        Err(refusal) => Said::Error(refusal),
+    let (member, said) = match answer {
+        Ok(done) => ("ok", serde_json::to_string(done)),
+        Err(refusal) => ("error", serde_json::to_string(refusal)),
     };
     // Text and numbers always serialize to JSON.
-    let mut line = serde_json::to_vec(&Line { v: PROTOCOL, said }).unwrap_or_default();
-    line.push(b'\n');
-    line
+    let said = said.unwrap_or_default();
+    format!("{{\"v\":{PROTOCOL},\"{member}\":{said}}}\n").into_bytes()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The socket: checks which clients may connect, reads and writes one line each, and limits their time.
 //!
-//! Knows only lines. `mailbox.rs` has them parsed and answered.
+//! Knows only lines. The [`Mailbox`] has them parsed and answered.
 
 use std::io;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use trueup_work::socket::{OwnSocket, may_ask};
 
-use super::mailbox::Mailbox;
-use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
+use super::actor::Mail;
+use super::protocol::{self, Answer, Command, Done, LINE_BYTES_MAX, Refusal, Request, code};
 
 /// The maximum number of connections, including those that wait for their answer. More wait to be accepted. A node
 /// runs some hundred pods, and starts fewer at a time.
@@ -23,6 +23,47 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// How long a client may take to send its request, and again to take its answer: the plugin's own limit for the whole
 /// call.
 const CLIENT_MAX: Duration = Duration::from_secs(10);
+
+/// The maximum number of requests that wait: as many as there can be connections, so that none is refused.
+pub(super) const QUEUE_MAX: usize = CONNECTIONS_MAX;
+
+/// The mailbox of this host's instance: passes requests to it, and returns its answers.
+#[derive(Debug, Clone)]
+pub(super) struct Mailbox {
+    /// The name of the instance.
+    pub(super) instance: String,
+    pub(super) mail: mpsc::Sender<Mail>,
+    /// Why the instance serves no pods. `None` if it does.
+    pub(super) not_serving: watch::Receiver<Option<String>>,
+}
+
+impl Mailbox {
+    /// Answers one line.
+    pub(super) async fn answer(&self, line: &[u8]) -> Answer {
+        let Request { instance, command, pod } = protocol::parse(line)?;
+        if let Some(name) = instance.filter(|name| *name != self.instance) {
+            let has = &self.instance;
+            let refusal = Refusal::later(format!("this host has no instance `{name}`; it has `{has}`"));
+            return Err(command.refuse(refusal));
+        }
+        if command == Command::Status {
+            // A client that only asks whether ADD is served does not wait behind ADDs.
+            return match &*self.not_serving.borrow() {
+                None => Ok(Done::Nothing {}),
+                Some(why) => Err(command.refuse(Refusal::later(format!("pods are not served: {why}")))),
+            };
+        }
+        let gone = || Refusal::later("the host ends");
+        let asked = command.clone();
+        let (reply, answer) = oneshot::channel();
+        // A failed send returns the mail, which holds the reply channel: waiting for its answer would block.
+        if self.mail.send(Mail { command, pod, reply }).await.is_err() {
+            return Err(asked.refuse(gone()));
+        }
+        let answer = answer.await.unwrap_or_else(|_| Err(gone()));
+        answer.map_err(|refusal| asked.refuse(refusal))
+    }
+}
 
 /// Serves until `closing` is true, then until the connections with a request have their answers.
 pub(super) async fn serve(mut listener: OwnSocket, mailbox: Mailbox, mut closing: watch::Receiver<bool>) {
@@ -78,11 +119,7 @@ async fn connection(stream: UnixStream, mailbox: &Mailbox, mut closing: watch::R
             }
         }
     };
-    give(&mut stream, &answer).await;
-}
-
-async fn give(stream: &mut BufReader<UnixStream>, answer: &Answer) {
-    let line = protocol::line(answer);
+    let line = protocol::line(&answer);
     let given = timeout(CLIENT_MAX, async {
         stream.write_all(&line).await?;
         stream.shutdown().await
@@ -103,5 +140,67 @@ async fn request(stream: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         length if length < LINE_BYTES_MAX => Ok(Some(line)),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mailbox of `a`, and what comes into it.
+    fn mailbox() -> (Mailbox, mpsc::Receiver<Mail>) {
+        let (mail, received) = mpsc::channel(QUEUE_MAX);
+        let mailbox = Mailbox {
+            instance: "a".to_owned(),
+            mail,
+            not_serving: watch::Sender::new(Some("why".to_owned())).subscribe(),
+        };
+        (mailbox, received)
+    }
+
+    async fn ask(mailbox: &Mailbox, command: &str, instance: &str) -> String {
+        let line = format!(
+            r#"{{"v":1,"command":"{command}","instance":{instance},"network":"n","containerId":"c","ifName":"e"}}"#
+        );
+        String::from_utf8(protocol::line(&mailbox.answer(line.as_bytes()).await)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_reaches_the_instance_that_it_names_or_the_only_one() {
+        let (mailbox, mut received) = mailbox();
+        tokio::spawn(async move {
+            while let Some(mail) = received.recv().await {
+                let answer = Ok(Done::Allocation {
+                    ip: String::new(),
+                    device_number: 1,
+                });
+                mail.reply.send(answer).unwrap();
+            }
+        });
+        for instance in ["null", r#""a""#] {
+            assert_eq!(
+                ask(&mailbox, "ADD", instance).await,
+                "{\"v\":1,\"ok\":{\"ip\":\"\",\"deviceNumber\":1}}\n"
+            );
+        }
+        assert_eq!(
+            ask(&mailbox, "DEL", r#""c""#).await,
+            "{\"v\":1,\"error\":{\"code\":11,\"msg\":\"this host has no instance `c`; it has `a`\",\"details\":\"n/c/e\"}}\n"
+        );
+        let status = ask(&mailbox, "STATUS", r#""c""#).await;
+        assert!(status.starts_with(r#"{"v":1,"error":{"code":50,"#), "{status}");
+        let status = ask(&mailbox, "STATUS", "null").await;
+        assert!(status.contains(r#""code":50,"msg":"pods are not served"#), "{status}");
+    }
+
+    #[tokio::test]
+    async fn a_request_to_an_instance_that_is_gone_is_to_be_tried_again() {
+        let (mailbox, received) = mailbox();
+        drop(received);
+        let answer = ask(&mailbox, "DEL", "null").await;
+        assert!(
+            answer.contains(r#""code":11,"msg":"the host ends","details":"n/c/e""#),
+            "{answer}"
+        );
     }
 }

@@ -103,7 +103,8 @@ impl Actor {
         let was_live = self.datastore.slot.is_live();
         let handed_over = self.datastore.hand_over(instances, commit).await;
         if handed_over.is_ok() {
-            self.failing.forget();
+            // Everything is tried again.
+            self.failing.began_version();
         }
         // The caller may have disconnected; the version is active all the same.
         let _ = reply.send(handed_over);

@@ -1,20 +1,32 @@
-//! Requests about pods: what the guest answers, and what follows from a freed address.
+//! Requests about pods, also those that wait in the spool: what the guest answers, and what follows from a freed
+//! address. If the guest fails repeatedly in a request, the host refuses it at once, so that it no longer ends an instance
+//! that others use. The requester retries by itself, so the host never repeats a request.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::lifecycle::failure::Failure;
-use trueup_work::status::pods::Stats;
+use trueup_work::status::pods::{Event, Stats};
 
-use super::{Actor, Mail, Task};
+use super::{Actor, Mail, Task, Worked};
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, OfKey, PodIpInfo};
-use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
-use crate::ipam::shown::Shown;
+use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal, Shown};
+use crate::ipam::spool::Release;
 
 /// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.
 const WARM_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the actor looks at the spool. Retries failed releases and finds new ones.
+const SPOOL_PERIOD: Duration = Duration::from_secs(30);
+
+/// The maximum number of releases in one turn. Each is a call of some microseconds, and requests wait meanwhile.
+const SPOOL_AT_ONCE_MAX: usize = 64;
+
+/// The maximum number of requests that are set aside; the newest stay. A retried pod has a new name each time, and
+/// the client may never report that it gave up on the old one.
+const SET_ASIDE_MAX: usize = 1_000;
 
 impl Actor {
     pub(super) async fn serve(&mut self, mail: Mail) {
@@ -26,7 +38,7 @@ impl Actor {
             (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
                 Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
             }
-            (_, command) => match self.failing.set_aside(command, &self.datastore) {
+            (_, command) => match self.set_aside(command) {
                 Some(why) => Ok(Err(Refusal::later(why))),
                 None => self.carry_out(command, &mut freed).await,
             },
@@ -104,11 +116,47 @@ impl Actor {
         })
     }
 
-    /// Counts whether the guest answered a request.
+    /// Why a request is refused without calling the guest. `None` if the guest is to be called.
+    fn set_aside(&self, command: &Command) -> Option<String> {
+        if self.failing.is_empty() {
+            return None;
+        }
+        let request = command.about(&self.settings.instance)?;
+        let held = self
+            .failing
+            .held(&self.datastore.slot.instances(), &request, &request)?;
+        Some(format!(
+            "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
+            held.failures, held.error
+        ))
+    }
+
+    /// Counts whether the guest answered a request, whatever the answer. If it gave none and is to blame, may set the
+    /// request aside and request another version.
     fn counted<T>(&mut self, command: &Command, answer: Result<T, Failure>) -> Result<T, Failure> {
-        match &answer {
-            Ok(_) => self.failing.answered(command, &self.datastore),
-            Err(failure) => self.failing.failed(command, failure, &self.datastore),
+        let instance = &self.settings.instance;
+        let Some(request) = command.about(instance) else {
+            return answer;
+        };
+        if let Err(failure) = &answer {
+            if let Some(too_much) = self.failing.failed(&request, failure) {
+                let (failures, error) = (too_much.failures, &too_much.error);
+                tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
+                let version = self.datastore.slot.instances();
+                self.failing.set_aside(&version, instance, &request, &request, too_much);
+                self.failing.keep_newest(SET_ASIDE_MAX);
+            }
+        } else if !self.failing.is_empty() {
+            let mut requests = vec![request];
+            if let Command::Del(key) = command {
+                // There are no further requests about a pod that has ended.
+                let ended = [Command::Add(key.clone()), Command::Check(key.clone())];
+                requests.extend(ended.iter().filter_map(|ended| ended.about(instance)));
+            }
+            for request in requests {
+                self.failing.succeeded(&request);
+                self.failing.release(&request);
+            }
         }
         answer
     }
@@ -116,7 +164,7 @@ impl Actor {
     /// Frees the address of a key. Succeeds too if there is none.
     pub(super) async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, Failure> {
         let command = Command::Del(key.clone());
-        if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
+        if let Some(why) = self.set_aside(&command) {
             return Ok(Err(Refusal::later(why)));
         }
         if let Some(pod) = self.holders.pod(&key) {
@@ -220,5 +268,86 @@ impl Actor {
             *due = soon.min(*due);
         }
         self.datastore.rest().await
+    }
+
+    pub(super) fn look_at_spool(&mut self) {
+        let Some(spool) = &mut self.spool else { return };
+        self.due.insert(Task::Spool, Instant::now() + SPOOL_PERIOD);
+        if self.unread.is_none() && self.releases.is_empty() {
+            self.worked_off = Worked::default();
+            self.releases = spool.releases(&self.settings.instance).into();
+        }
+    }
+
+    pub(super) fn has_releases(&self) -> bool {
+        self.is_serving() && !self.releases.is_empty()
+    }
+
+    /// Works off some releases in this turn. No other call comes between a release, its sync and the removal of its
+    /// file.
+    pub(super) async fn work_off_some(&mut self) {
+        if !self.has_releases() {
+            return;
+        }
+        let some = self.releases.len().min(SPOOL_AT_ONCE_MAX);
+        let some: Vec<Release> = self.releases.drain(..some).collect();
+        let (mut files, mut freed, mut ended) = (Vec::new(), Vec::new(), None);
+        // Some files may have been taken back: the pod's key is in use again.
+        for release in some.into_iter().filter(Release::is_there) {
+            let worked_off = match &ended {
+                None => self.free(release.key, &mut freed).await,
+                Some(_) => Ok(Err(Refusal::later("the instance ended"))),
+            };
+            match worked_off {
+                Ok(Ok(())) => files.push(release.file),
+                Ok(Err(refusal)) => self.keep_release(&release.file, &refusal.msg),
+                Err(Failure { error, .. }) => {
+                    self.keep_release(&release.file, &error);
+                    ended = Some(error);
+                }
+            }
+        }
+        self.remove_releases(&files).await;
+        match ended {
+            Some(error) => self.recover(error).await,
+            None => self.after(&freed).await,
+        }
+        let worked_off = self.worked_off;
+        if self.releases.is_empty() && worked_off != Worked::default() {
+            self.report(Event::Spool {
+                instance: self.name(),
+                done: worked_off.done,
+                kept: worked_off.kept,
+            });
+        }
+    }
+
+    fn keep_release(&mut self, file: &std::path::Path, why: &str) {
+        self.worked_off.kept += 1;
+        tracing::warn!(
+            instance = self.settings.instance,
+            "the release `{}` could not be worked off, and is tried again: {why}",
+            file.display()
+        );
+    }
+
+    async fn remove_releases(&mut self, files: &[std::path::PathBuf]) {
+        if files.is_empty() {
+            return;
+        }
+        let settled = self.answers.settle(self.datastore.last_entry()).await;
+        let removed = match (settled, &self.spool) {
+            (Ok(()), Some(spool)) => spool.remove(files).map_err(|error| error.to_string()),
+            (Ok(()), None) => Ok(()),
+            (Err(error), _) => Err(error),
+        };
+        match removed {
+            Ok(()) => self.worked_off.done += files.len(),
+            Err(error) => {
+                let (instance, count) = (&self.settings.instance, files.len());
+                self.worked_off.kept += count;
+                tracing::warn!(instance, "{count} releases stay in the spool: {error}");
+            }
+        }
     }
 }
