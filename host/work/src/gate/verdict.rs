@@ -40,10 +40,8 @@ pub struct Verdict {
     #[serde(default)]
     pub reads_differ: u64,
     /// The first of these, in words. Absent if there is none.
-    #[serde(default)]
     pub first_read: Option<String>,
     /// The newest recording's first undecided call. Absent if there is none.
-    #[serde(default)]
     pub first_undecided: Option<FirstDifference>,
     /// Recordings of other versions, which were not replayed.
     #[serde(default)]

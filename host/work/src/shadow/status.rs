@@ -57,7 +57,6 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted_after: Option<u64>,
     /// Why it was not promoted when that was last tried. `None` in the answer of an earlier host, too.
-    #[serde(default)]
     pub promotion_refused: Option<PromotionRefused>,
 }
 

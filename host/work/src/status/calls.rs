@@ -1,14 +1,11 @@
-//! Call statistics of one guest, over all its instances. Each call is counted where it is made.
+//! How many calls there are and how long they take, as metrics show it.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::histogram::Histogram;
-use super::shown::Times;
-
-/// See the module.
+/// Call statistics of one guest, over all its instances. Each call is counted where it is made.
 #[derive(Debug, Default)]
 pub struct Calls(Mutex<Counted>);
 
@@ -66,15 +63,6 @@ impl Calls {
     pub fn took(&self) -> Histogram {
         self.0.lock().took.clone()
     }
-
-    /// The same in short.
-    pub fn times(&self) -> Times {
-        let counted = self.0.lock();
-        Times {
-            count: counted.took.count,
-            seconds: counted.took.sum,
-        }
-    }
 }
 
 impl Call<'_> {
@@ -85,11 +73,8 @@ impl Call<'_> {
         let took = self.begun.elapsed();
         counted.took.observe(took);
         counted.time += took;
-        if is_answered {
-            counted.answered += 1;
-        } else {
-            counted.faults += 1;
-        }
+        counted.answered += u64::from(is_answered);
+        counted.faults += u64::from(!is_answered);
     }
 }
 
@@ -98,6 +83,40 @@ impl Drop for Call<'_> {
         let mut counted = self.calls.0.lock();
         counted.working = counted.working.saturating_sub(1);
         counted.cut += u64::from(!self.ended);
+    }
+}
+
+/// Upper bounds of the buckets in seconds: the default of the Prometheus client libraries, extended by the times in
+/// which an Engine deploys resources and by the pauses between retries.
+pub const BOUNDS: [f64; 16] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+];
+
+/// A histogram of durations, in buckets that Prometheus can add up.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Histogram {
+    /// For each of [`BOUNDS`], the number of durations that are not longer.
+    pub counts: [u64; BOUNDS.len()],
+    /// The number of durations.
+    pub count: u64,
+    /// The sum in seconds.
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Adds one duration.
+    pub fn observe(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        for (bound, count) in BOUNDS.iter().zip(&mut self.counts) {
+            *count += u64::from(seconds <= *bound);
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+
+    /// The same, in milliseconds.
+    pub fn observe_ms(&mut self, took_ms: u64) {
+        self.observe(Duration::from_millis(took_ms));
     }
 }
 
@@ -115,8 +134,20 @@ mod tests {
         drop(three);
         assert_eq!(calls.working(), 0);
         assert_eq!(calls.outcomes(), [("answered", 1), ("cut", 1), ("fault", 1)]);
-        assert_eq!(calls.times().count, 2);
+        assert_eq!(calls.took().count, 2);
         assert!(calls.take_time() > Duration::ZERO);
         assert_eq!(calls.take_time(), Duration::ZERO, "it was returned");
+    }
+
+    #[test]
+    fn each_bucket_holds_all_that_were_at_most_as_long() {
+        let mut histogram = Histogram::default();
+        for ms in [0, 1, 5, 999_999] {
+            histogram.observe_ms(ms);
+        }
+        assert_eq!(histogram.counts[..3], [2, 3, 3]);
+        assert_eq!(histogram.counts[BOUNDS.len() - 1], 3);
+        assert_eq!(histogram.count, 4);
+        assert!((histogram.sum - 1000.005).abs() < 1e-9, "{}", histogram.sum);
     }
 }

@@ -4,6 +4,7 @@
 //! `/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -113,7 +114,7 @@ pub struct Finished {
     pub in_service: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Entry {
     /// Without what [`Entry::show`] adds.
     shown: KeyShown,
@@ -158,10 +159,16 @@ fn parts(line: &str) -> (&str, &str) {
 impl Keys {
     /// The key, which may be new, and the statistics of its guest.
     fn of(&mut self, line: &str, now_ms: u64) -> (&mut Entry, &mut Measured) {
-        let (guest, _) = parts(line);
+        let (guest, key) = parts(line);
         let entry = self.all.entry(line.to_owned()).or_insert_with(|| Entry {
+            shown: KeyShown {
+                guest: guest.to_owned(),
+                key: key.to_owned(),
+                since_ms: now_ms,
+                ..KeyShown::default()
+            },
             failing_since_ms: self.failing_before.remove(line),
-            ..Entry::new(line, now_ms)
+            ..Entry::default()
         });
         (entry, self.measured.entry(guest.to_owned()).or_default())
     }
@@ -241,13 +248,12 @@ impl Keys {
     /// Sets the state of a key that is not being reconciled, with its error and its number of failures.
     pub(super) fn set_state(&mut self, line: &str, state: KeyState, why: Option<(&str, u32)>, now_ms: u64) {
         let (entry, _) = self.of(line, now_ms);
-        entry.due_ms = None;
-        entry.began_ms = None;
+        (entry.due_ms, entry.began_ms) = (None, None);
         // A later change may complete this one, so its time counts from the first.
         let changed_ms = entry.changed_ms.take();
         entry.open_ms = entry.open_ms.or(changed_ms);
-        let failures = why.map_or(0, |(_, failures)| failures);
-        entry.fails(why.map(|(error, _)| error.to_owned()), failures, now_ms);
+        let (error, failures) = why.unzip();
+        entry.fails(error.map(str::to_owned), failures.unwrap_or_default(), now_ms);
         entry.set_state(state, now_ms);
     }
 
@@ -255,9 +261,8 @@ impl Keys {
     /// term. What is invalid, what is set aside and what still runs stays as it is.
     pub(super) fn rest(&mut self, guest: &str, now_ms: u64) {
         let keeps = [KeyState::SetAside, KeyState::Running];
-        let has_failed = |entry: &Entry| entry.shown.failures > 0 && !keeps.contains(&entry.shown.state);
-        let of_guest = self.all.iter().filter(|(line, _)| parts(line).0 == guest);
-        let failed = of_guest.filter(|(_, entry)| has_failed(entry));
+        let has_failed = |key: &KeyShown| key.guest == guest && key.failures > 0 && !keeps.contains(&key.state);
+        let failed = self.all.iter().filter(|(_, entry)| has_failed(&entry.shown));
         let failed: Vec<String> = failed.map(|(line, _)| line.clone()).collect();
         for line in failed {
             self.set_state(&line, KeyState::Queued, None, now_ms);
@@ -274,9 +279,8 @@ impl Keys {
     }
 
     fn is_there(&self, line: &str) -> bool {
-        self.all
-            .get(line)
-            .is_some_and(|entry| entry.shown.state != KeyState::Gone)
+        let entry = self.all.get(line);
+        entry.is_some_and(|entry| entry.shown.state != KeyState::Gone)
     }
 
     /// Keeps a key that is gone, and forgets the oldest if there are too many.
@@ -317,26 +321,20 @@ impl Keys {
         }
     }
 
-    /// Keys after `after` in order, in one state or in any, at most `max`.
-    pub(super) fn list(&self, state: Option<KeyState>, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        self.shown(after, max, now_ms, |entry| {
-            state.is_none_or(|state| entry.shown.state == state)
-        })
-    }
-
-    /// Keys with an error in order, at most `max`.
-    pub(super) fn in_trouble(&self, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        self.shown(after, max, now_ms, |entry| entry.shown.error.is_some())
-    }
-
     pub(super) fn in_trouble_count(&self) -> usize {
-        self.all.values().filter(|entry| entry.shown.error.is_some()).count()
+        self.all.values().filter(|entry| entry.shown.is_in_trouble()).count()
     }
 
-    fn shown(&self, after: &str, max: usize, now_ms: u64, fits: impl Fn(&Entry) -> bool) -> Vec<KeyShown> {
-        use std::ops::Bound::{Excluded, Unbounded};
+    /// Keys after `after` in order that `fits` accepts, at most `max`.
+    pub(super) fn shown(
+        &self,
+        after: &str,
+        max: usize,
+        now_ms: u64,
+        fits: impl Fn(&KeyShown) -> bool,
+    ) -> Vec<KeyShown> {
         let found = self.all.range::<str, _>((Excluded(after), Unbounded));
-        let found = found.filter(|(_, entry)| fits(entry)).take(max);
+        let found = found.filter(|(_, entry)| fits(&entry.shown)).take(max);
         found.map(|(_, entry)| entry.show(now_ms)).collect()
     }
 
@@ -347,10 +345,7 @@ impl Keys {
     /// A resync of a key ended. Returns how many in a row corrected its objects.
     pub(super) fn resynced(&mut self, line: &str, corrected: bool) -> u32 {
         let Some(entry) = self.all.get_mut(line) else { return 0 };
-        entry.corrections = match corrected {
-            true => entry.corrections.saturating_add(1),
-            false => 0,
-        };
+        entry.corrections = entry.corrections.saturating_add(1) * u32::from(corrected);
         entry.corrections
     }
 
@@ -362,46 +357,23 @@ impl Keys {
     /// Keys whose objects another writer changes, in order. One correction may follow an edit by hand. Another host
     /// with the same objects undoes each correction, so the next resync corrects them again.
     pub(super) fn contested(&self) -> impl Iterator<Item = &str> {
-        let contested = self
-            .all
-            .iter()
-            .filter(|(_, entry)| entry.corrections >= CORRECTIONS_MIN);
-        contested.map(|(line, _)| line.as_str())
+        let all = self.all.iter();
+        all.filter_map(|(line, entry)| (entry.corrections >= CORRECTIONS_MIN).then_some(line.as_str()))
     }
 
     /// Statistics for each guest that has or had a key.
     pub(super) fn by_guest(&self) -> BTreeMap<String, Measured> {
         let mut measured = self.measured.clone();
-        let set_aside = self
-            .all
-            .iter()
-            .filter(|(_, entry)| entry.shown.state == KeyState::SetAside);
-        for (line, _) in set_aside {
-            measured.entry(parts(line).0.to_owned()).or_default().set_aside += 1;
+        for entry in self.all.values() {
+            if entry.shown.state == KeyState::SetAside {
+                measured.entry(entry.shown.guest.clone()).or_default().set_aside += 1;
+            }
         }
         measured
     }
 }
 
 impl Entry {
-    fn new(line: &str, now_ms: u64) -> Self {
-        let (guest, key) = parts(line);
-        Self {
-            shown: KeyShown {
-                guest: guest.to_owned(),
-                key: key.to_owned(),
-                since_ms: now_ms,
-                ..KeyShown::default()
-            },
-            failing_since_ms: None,
-            due_ms: None,
-            began_ms: None,
-            changed_ms: None,
-            open_ms: None,
-            corrections: 0,
-        }
-    }
-
     fn set_state(&mut self, state: KeyState, now_ms: u64) {
         if self.shown.state != state {
             self.shown.state = state;

@@ -8,10 +8,7 @@
 //! ```
 
 mod calls;
-mod documents;
-mod histogram;
 mod keys;
-mod loops;
 mod negs;
 pub mod pods;
 mod shown;
@@ -21,6 +18,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -28,10 +26,8 @@ use tokio::time::Instant;
 use trueup_base::clock::{Clock, SystemClock};
 use trueup_election::Status as Election;
 
-pub use self::calls::Calls;
-pub use self::histogram::{BOUNDS, Histogram};
+pub use self::calls::{BOUNDS, Calls, Histogram};
 pub use self::keys::{Failing, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
-pub use self::loops::{BEAT_MAX, Beating, Late};
 pub use self::negs::{Migration, MigrationShown, NegAt, NegsShown, OperationShown};
 pub use self::shown::{
     Counts, GuestShown, HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, PodsShown, QueueShown,
@@ -44,6 +40,22 @@ use self::pods::Pods;
 
 /// How many problems of a source are kept for display. Beyond these, the count is more useful than a list.
 pub const PROBLEMS_MAX: usize = 100;
+
+/// How many keys in trouble a [`Status`] contains. `/v1/keys?state=failed` has all of them.
+const IN_TROUBLE_MAX: usize = 100;
+
+/// A loop that has not beaten for this long is stuck. Loops beat every second. Their slowest turn reads a source of
+/// 100,000 objects, which takes a second or two on a busy machine.
+pub const BEAT_MAX: Duration = Duration::from_secs(30);
+
+/// A loop that has not beaten for too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Late {
+    /// Its name.
+    pub name: &'static str,
+    /// The time since its last beat.
+    pub silent: Duration,
+}
 
 /// What does not change while a host runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,24 +152,18 @@ impl HostStatus {
     /// Sets what this host knows of the election.
     pub fn set_election(&self, election: Election) {
         let mut inner = self.inner.lock();
-        let role = match election.leading {
-            true => Role::Leading,
-            false => Role::Standby,
-        };
-        if role == Role::Standby {
+        inner.host.role = Role::Leading;
+        inner.host.leader = None;
+        inner.host.identity.clone_from(&election.identity);
+        if !election.leading {
+            inner.host.role = Role::Standby;
             // It no longer looks. Another host may change the objects.
             inner.keys.forget_corrections();
+            // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may
+            // hold it.
+            let holder = election.holder.clone().filter(|_| election.error.is_none());
+            inner.host.leader = holder.filter(|holder| *holder != election.identity);
         }
-        inner.host.role = role;
-        inner.host.identity.clone_from(&election.identity);
-        // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may
-        // hold it.
-        let is_seen = election.error.is_none();
-        let holder = election
-            .holder
-            .clone()
-            .filter(|holder| is_seen && *holder != election.identity);
-        inner.host.leader = holder.filter(|_| role == Role::Standby);
         inner.host.election = Some(election);
     }
 
@@ -219,11 +225,8 @@ impl HostStatus {
         let now_ms = self.now_ms();
         let source = &mut self.inner.lock().source;
         source.synced = true;
-        source.objects = look
-            .objects
-            .iter()
-            .map(|(kind, count)| ((*kind).to_owned(), *count))
-            .collect();
+        let objects = look.objects.iter();
+        source.objects = objects.map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
         source.complete = look.complete;
         source.changes = source.changes.saturating_add(look.changes as u64);
         if look.changes > 0 {
@@ -353,12 +356,163 @@ impl HostStatus {
 
     /// Sets why the list of interfaces cannot be read. `None` if it can.
     pub fn interfaces(&self, problem: Option<String>) {
-        self.inner.lock().pods.interfaces(problem);
+        self.inner.lock().pods.interfaces = problem;
     }
 
     /// Why pods get no address now. `None` if they do, or if this host serves none.
     pub fn pods_wait(&self) -> Option<String> {
         self.facts.pods.as_ref()?;
         self.inner.lock().pods.why_not()
+    }
+
+    /// Statistics for each guest that has or had a key, by name.
+    pub fn measured(&self) -> BTreeMap<String, Measured> {
+        self.inner.lock().keys.by_guest()
+    }
+
+    /// The number of keys of a guest that are set aside.
+    pub fn set_aside_of(&self, guest: &str) -> usize {
+        self.measured().get(guest).map_or(0, |measured| measured.set_aside)
+    }
+
+    /// The document of `/v1/status`. The caller adds the state of the file, guests, memory and problems.
+    pub fn status(&self) -> Status {
+        let now_ms = self.now_ms();
+        let facts = self.facts();
+        let inner = self.inner.lock();
+        let keys = &inner.keys;
+        Status {
+            host: HostShown {
+                now_ms,
+                ..inner.host.clone()
+            },
+            source: facts.source.map(|kind| {
+                let source = &inner.source;
+                let problems = source.problems.iter().chain(&inner.on_node);
+                SourceShown {
+                    kind: kind.to_owned(),
+                    problems: problems.take(PROBLEMS_MAX).cloned().collect(),
+                    problem_count: source.problem_count + inner.on_node.len(),
+                    ..source.clone()
+                }
+            }),
+            queue: facts.source.map(|_| keys.queue(inner.sleeping, &inner.resting, now_ms)),
+            keys: keys.counts(),
+            in_trouble: keys.shown("", IN_TROUBLE_MAX, now_ms, KeyShown::is_in_trouble),
+            in_trouble_count: keys.in_trouble_count(),
+            contested: keys.contested().take(IN_TROUBLE_MAX).map(str::to_owned).collect(),
+            contested_count: keys.contested().count(),
+            total: total(keys.by_guest().values()),
+            guests: Vec::new(),
+            negs: facts.negs.then(|| inner.negs.show()),
+            node: facts.node.as_ref().map(|name| NodeShown {
+                name: name.clone(),
+                ..inner.node.clone()
+            }),
+            pods: facts.pods.as_ref().map(|instance| inner.pods.show(instance, now_ms)),
+            memory: MemoryShown::default(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Keys after `after`, in order of `GUEST/KEY`, in one state or in any, at most `max`.
+    pub fn keys(&self, state: Option<KeyState>, after: &str, max: usize) -> KeysShown {
+        self.page(after, max, |key| state.is_none_or(|state| key.state == state))
+    }
+
+    /// The same for keys with an error, in any state.
+    pub fn keys_in_trouble(&self, after: &str, max: usize) -> KeysShown {
+        self.page(after, max, KeyShown::is_in_trouble)
+    }
+
+    /// At most `max` of the keys after `after` that `fits` accepts.
+    fn page(&self, after: &str, max: usize, fits: impl Fn(&KeyShown) -> bool) -> KeysShown {
+        let now_ms = self.now_ms();
+        let keys = &self.inner.lock().keys;
+        let mut keys = keys.shown(after, max.saturating_add(1), now_ms, fits);
+        let has_more = keys.len() > max;
+        keys.truncate(max);
+        let next = keys.last().filter(|_| has_more);
+        let next = next.map(|last| line_of(&last.guest, &last.key));
+        KeysShown { keys, next }
+    }
+
+    /// One key of a guest. `None` if it is unknown.
+    pub fn key(&self, guest: &str, key: &str) -> Option<KeyShown> {
+        let now_ms = self.now_ms();
+        self.inner.lock().keys.one(&line_of(guest, key), now_ms)
+    }
+
+    /// The keys with that name, one for each guest that has one, by guest.
+    pub fn keys_named(&self, key: &str) -> Vec<KeyShown> {
+        let now_ms = self.now_ms();
+        let inner = self.inner.lock();
+        let one = |guest: String| inner.keys.one(&line_of(&guest, key), now_ms);
+        inner.keys.by_guest().into_keys().filter_map(one).collect()
+    }
+
+    /// Starts watching a loop. It must beat at least every few seconds until the returned value is dropped.
+    pub fn begin_loop(self: &Arc<Self>, name: &'static str) -> Beating {
+        let host_status = Arc::clone(self);
+        let beating = Beating { host_status, name };
+        beating.beat();
+        beating
+    }
+
+    /// The loops that have not beaten for too long, by name.
+    pub fn late(&self) -> Vec<Late> {
+        self.late_at(Instant::now())
+    }
+
+    fn late_at(&self, now: Instant) -> Vec<Late> {
+        let loops = self.loops.lock();
+        let silent = loops.iter().map(|(name, beat)| Late {
+            name,
+            silent: now.saturating_duration_since(*beat),
+        });
+        silent.filter(|late| late.silent > BEAT_MAX).collect()
+    }
+
+    /// The loops that are being watched, by name.
+    pub fn beating(&self) -> Vec<&'static str> {
+        self.loops.lock().keys().copied().collect()
+    }
+}
+
+/// The total over all guests.
+fn total<'a>(measured: impl Iterator<Item = &'a Measured>) -> Total {
+    let mut total = Total::default();
+    let add = |times: &mut Times, histogram: &Histogram| {
+        times.count += histogram.count;
+        times.seconds += histogram.sum;
+    };
+    for measured in measured {
+        add(&mut total.took, &measured.took);
+        add(&mut total.change_to_effect, &measured.to_effect);
+        total.effects += measured.effects;
+    }
+    total.decisions = total.took.count;
+    total
+}
+
+/// A loop that is watched until this is dropped: a loop that ends normally is not stuck. A loop that panics stays
+/// registered, and is late after [`BEAT_MAX`].
+pub struct Beating {
+    host_status: Arc<HostStatus>,
+    name: &'static str,
+}
+
+impl Beating {
+    /// Records that the loop is alive.
+    pub fn beat(&self) {
+        self.host_status.loops.lock().insert(self.name, Instant::now());
+    }
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.host_status.loops.lock().remove(self.name);
+        }
     }
 }

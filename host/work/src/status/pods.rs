@@ -124,7 +124,7 @@ pub(super) struct Pods {
     /// Without what [`Pods::show`] adds.
     shown: PodsShown,
     /// Why the list of interfaces cannot be read. `None` if it can.
-    interfaces: Option<String>,
+    pub(super) interfaces: Option<String>,
     again_at_ms: Option<u64>,
 }
 
@@ -133,11 +133,9 @@ impl Pods {
         let shown = &mut self.shown;
         match event {
             Event::Read { stats, .. } => {
-                self.is_read = true;
-                self.again_at_ms = None;
+                (self.is_read, self.again_at_ms) = (true, None);
                 shown.stats = *stats;
-                shown.error = None;
-                shown.since_ms = now_ms;
+                (shown.error, shown.since_ms) = (None, now_ms);
             }
             Event::Counted { stats, problems, .. } => {
                 shown.stats = *stats;
@@ -147,12 +145,10 @@ impl Pods {
             Event::ReadingFailed { error, again_in_ms, .. } | Event::Down { error, again_in_ms, .. } => {
                 self.is_read = false;
                 self.again_at_ms = again_in_ms.map(|ms| now_ms.saturating_add(ms));
-                shown.error = Some(error.clone());
-                shown.since_ms = now_ms;
+                (shown.error, shown.since_ms) = (Some(error.clone()), now_ms);
             }
             Event::Ended { error, .. } | Event::RolledBack { error, .. } => {
-                shown.error = Some(error.clone());
-                shown.since_ms = now_ms;
+                (shown.error, shown.since_ms) = (Some(error.clone()), now_ms);
             }
             Event::Released { .. } | Event::Spool { .. } => {}
         }
@@ -160,17 +156,11 @@ impl Pods {
 
     /// Why pods get no address now.
     pub(super) fn why_not(&self) -> Option<String> {
-        match &self.shown.error {
-            Some(error) if !self.is_read => Some(error.clone()),
-            _ if !self.is_read => Some("the store is not read yet".to_owned()),
-            _ if !self.is_listening => Some("the socket is not there yet".to_owned()),
-            _ => None,
+        if !self.is_read {
+            let error = self.shown.error.clone();
+            return Some(error.unwrap_or_else(|| "the store is not read yet".to_owned()));
         }
-    }
-
-    /// Updates the state of the list of interfaces.
-    pub(super) fn interfaces(&mut self, problem: Option<String>) {
-        self.interfaces = problem;
+        (!self.is_listening).then(|| "the socket is not there yet".to_owned())
     }
 
     pub(super) fn show(&self, instance: &str, now_ms: u64) -> PodsShown {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::meter::Effects;
 
-use super::histogram::Histogram;
+use super::calls::Histogram;
 use super::keys::{KeyState, Outcome};
 use super::negs::NegsShown;
 use super::pods::Stats;
@@ -41,10 +41,8 @@ pub struct Status {
     /// The running guests, by name.
     pub guests: Vec<GuestShown>,
     /// NEGs. Absent if this host handles none.
-    #[serde(default)]
     pub negs: Option<NegsShown>,
     /// This node. Absent if the host neither renders its Services nor numbers it.
-    #[serde(default)]
     pub node: Option<NodeShown>,
     /// Pod addresses. Absent if this host serves none.
     pub pods: Option<PodsShown>,
@@ -93,7 +91,6 @@ pub struct HostShown {
     #[serde(default)]
     pub config_changed: bool,
     /// The last reload that was refused. Absent if none was since the last one that succeeded.
-    #[serde(default)]
     pub refused_reload: Option<RefusedReload>,
 }
 
@@ -242,7 +239,6 @@ pub struct NodeShown {
     /// Services that each renderer should have. A renderer that lacks some is among the keys in trouble.
     pub services: usize,
     /// What the Services wait for before any is rendered, such as `an approval`. Absent if they do not.
-    #[serde(default)]
     pub waits_for: Option<String>,
     /// Node records that cannot be read, one line each; the first 100.
     #[serde(default)]
@@ -312,6 +308,13 @@ pub struct KeyShown {
     pub decisions: u64,
     /// The last of these, newest first.
     pub recent: Vec<Recent>,
+}
+
+impl KeyShown {
+    /// Whether it has an error, in any state.
+    pub(super) fn is_in_trouble(&self) -> bool {
+        self.error.is_some()
+    }
 }
 
 /// A decision.

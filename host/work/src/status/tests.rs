@@ -323,3 +323,15 @@ fn a_key_that_still_fails_after_a_reload_fails_since_before() {
         [1_000, 1_000, 2_000]
     );
 }
+
+#[test]
+fn a_loop_is_late_once_it_was_silent_for_too_long_and_not_after_its_end() {
+    let host_status = HostStatus::new(Facts::default());
+    let beating = host_status.begin_loop("services");
+    let now = Instant::now();
+    assert_eq!(host_status.late_at(now + BEAT_MAX / 2), []);
+    let late = host_status.late_at(now + BEAT_MAX * 2);
+    assert_eq!(late.iter().map(|late| late.name).collect::<Vec<_>>(), ["services"]);
+    drop(beating);
+    assert_eq!(host_status.late_at(now + BEAT_MAX * 2), []);
+}
