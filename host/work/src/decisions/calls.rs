@@ -4,17 +4,18 @@
 //! journal: call n, questions, ending -> what is desired now, what was written, what was read, how it ended
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde::Serialize;
 use serde_json::Value;
+use trueup_capabilities::neg::{Endpoint, EndpointGroup, shown};
 use trueup_capabilities::questions::Readers;
 use trueup_capabilities::reading::{Write, cut, parsed};
-use trueup_journal::{Call, Ending, Entry, Event, Segment, calls, segment_numbers, segment_path};
+use trueup_journal::{Call, Entry, Event, Segment, calls, segment_numbers, segment_path};
 
-use super::fields::{Fields, differing};
-use super::negs;
+use super::fields::{Field, Fields, differing};
 use super::recorded;
 
 /// How many writes of a decision are listed. The others are counted, since more would fill many screens.
@@ -30,8 +31,14 @@ const SEGMENTS_AHEAD_MAX: usize = 8;
 /// the other; a call that has the same number in another recording is of a later job.
 const LATER_MS: u64 = 60_000;
 
+/// The call whose argument is the whole desired state.
+const SYNC: &str = "syncer.sync";
+
+/// Interfaces whose other calls report events, or are requests of different pods.
+const EVENTS: [&str; 4] = ["syncer.", "timer-events.", "migrator.", "datastore."];
+
 /// What a decision asked and wrote.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CallReport {
     /// The recording.
     pub file: PathBuf,
@@ -74,8 +81,8 @@ pub struct DesiredChange {
 /// The recordings of one instance.
 pub(super) struct Recordings {
     /// The folders that may contain recordings: the full one, and the one with only what a restart needs.
-    folders: Vec<PathBuf>,
-    read: BTreeMap<PathBuf, Option<Segment>>,
+    folders: [PathBuf; 2],
+    read: BTreeMap<PathBuf, Option<Rc<Segment>>>,
     /// Why the last recording that can't be read can't be. `None` if each can, or was removed.
     damage: Option<String>,
 }
@@ -84,33 +91,30 @@ impl Recordings {
     pub(super) fn new(state_dir: &Path, guest: &str, key: &str) -> Self {
         let folder = |root: &str| trueup_journal::instance_dir(&state_dir.join(root), guest, key);
         Self {
-            folders: vec![folder("journals"), folder("instances")],
+            folders: ["journals", "instances"].map(folder),
             read: BTreeMap::new(),
             damage: None,
         }
     }
 
-    /// The segment numbers in a folder, oldest first. Empty if the folder does not exist or disappears.
-    fn numbers(folder: &Path) -> Vec<u64> {
-        segment_numbers(folder).unwrap_or_default()
-    }
-
-    fn segment(&mut self, folder: &Path, first: u64) -> Option<&Segment> {
+    fn segment(&mut self, folder: &Path, first: u64) -> Option<Rc<Segment>> {
         let path = segment_path(folder, first);
-        if !self.read.contains_key(&path) {
-            let read = Segment::read(&path);
-            // A host may remove the oldest one at this moment.
-            self.damage = read.as_ref().err().filter(|_| path.exists()).map(ToString::to_string);
-            self.read.insert(path.clone(), read.ok());
+        if let Some(read) = self.read.get(&path) {
+            return read.clone();
         }
-        self.read.get(&path)?.as_ref()
+        let read = Segment::read(&path);
+        // A host may remove the oldest one at this moment.
+        self.damage = read.as_ref().err().filter(|_| path.exists()).map(ToString::to_string);
+        let read = read.ok().map(Rc::new);
+        self.read.insert(path, read.clone());
+        read
     }
 
     /// The folders with a segment that may hold entry `n`, each with the numbers of its segments and the place of that
     /// one.
     fn holding(&self, n: u64) -> Vec<(PathBuf, Vec<u64>, usize)> {
         let holding = self.folders.iter().filter_map(|folder| {
-            let numbers = Self::numbers(folder);
+            let numbers = numbers(folder);
             let at = numbers.partition_point(|first| *first < n).checked_sub(1)?;
             Some((folder.clone(), numbers, at))
         });
@@ -120,79 +124,53 @@ impl Recordings {
     /// What the call at entry `n`, which began at `began_ms`, asked and wrote, or why the recording does not show it.
     pub(super) fn report(&mut self, n: u64, began_ms: u64) -> Result<CallReport, String> {
         for (folder, numbers, at) in self.holding(n) {
-            let Some(first) = numbers.get(at) else { continue };
-            let Some(segment) = self.segment(&folder, *first) else {
+            let (before, ahead) = numbers.split_at(at + 1);
+            let first = before.last().copied().unwrap_or_default();
+            let Some(segment) = self.segment(&folder, first).filter(|segment| n < segment.next_n()) else {
                 continue;
             };
-            if n >= segment.next_n() {
-                continue;
-            }
             let is_it = |call: &&[Entry]| call.first().is_some_and(|entry| entry.n == n);
-            let entries = calls(&segment.entries).find(is_it).map(<[Entry]>::to_vec);
+            let entries = calls(&segment.entries).find(is_it);
             let entries = entries.ok_or_else(|| format!("entry {n} of its recording is no call"))?;
-            let Some(call) = entries.first().and_then(Entry::call) else {
+            let call = entries.first().and_then(Entry::call);
+            // For a later one, an operator moved the recording away: its numbers began again.
+            let Some(call) = call.filter(|call| call.at_ms <= began_ms.saturating_add(LATER_MS)) else {
                 continue;
             };
-            if call.at_ms > began_ms.saturating_add(LATER_MS) {
-                // An operator moved the recording away: its numbers began again.
-                continue;
+            let desired = self.desired_change(call, n, &folder, before);
+            // How the operations ended that began at entry `n` or later.
+            let mut readers = Readers::default();
+            let ahead = ahead.iter().take(SEGMENTS_AHEAD_MAX);
+            let ahead = ahead.filter_map(|first| self.segment(&folder, *first));
+            for segment in [Rc::clone(&segment)].into_iter().chain(ahead) {
+                for entry in segment.entries.iter().filter(|entry| entry.n >= n) {
+                    readers.all().for_each(|(_, reader)| reader.after(entry));
+                }
             }
-            let desired = self.desired_change(call, n, &folder, numbers.iter().take(at + 1).rev());
-            let readers = self.readers(&folder, numbers.iter().skip(at), n);
-            return Ok(report(segment_path(&folder, *first), &entries, desired, readers));
+            return Ok(report(segment_path(&folder, first), entries, desired, readers));
         }
         let gone = || "its recording is not kept any more".to_owned();
         Err(self.damage.clone().unwrap_or_else(gone))
     }
 
-    /// Readers that know how the operations ended that began at entry `n` or later, from the segments starting with
-    /// that entry's.
-    fn readers<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Readers {
-        let mut readers = Readers::default();
-        for first in numbers.take(1 + SEGMENTS_AHEAD_MAX) {
-            let Some(segment) = self.segment(folder, *first) else {
-                continue;
-            };
-            for entry in segment.entries.iter().filter(|entry| entry.n >= n) {
-                readers.all().for_each(|(_, reader)| reader.after(entry));
-            }
-        }
-        readers
-    }
-
-    /// How a call differs from the previous one about the same thing.
-    fn desired_change<'a>(
-        &mut self,
-        call: &Call,
-        n: u64,
-        folder: &Path,
-        segments: impl Iterator<Item = &'a u64>,
-    ) -> Option<DesiredChange> {
-        if !negs::says_what_should_be(&call.name) {
+    /// How a call differs from the previous one about the same thing. `segments`: up to that with the call.
+    fn desired_change(&mut self, call: &Call, n: u64, folder: &Path, segments: &[u64]) -> Option<DesiredChange> {
+        if !says_what_should_be(&call.name) {
             return None;
         }
-        let now: Value = serde_json::from_str(call.args.get()).ok()?;
-        let now = what_should_be(now);
-        let uid = now.get("service_uid").cloned();
-        let subject = recorded::subject(&now);
-        for first in segments.take(SEGMENTS_BACK_MAX) {
-            let Some(segment) = self.segment(folder, *first) else {
-                continue;
-            };
+        let now = what_should_be(call)?;
+        let about = |args: &Value| (args.get("service_uid").cloned(), recorded::subject(args));
+        let about_now = about(&now);
+        let segments = segments.iter().rev().take(SEGMENTS_BACK_MAX);
+        for segment in segments.filter_map(|first| self.segment(folder, *first)) {
             let before = segment.entries.iter().rev().filter(|entry| entry.n < n);
             let before = before.filter_map(|entry| Some((entry.n, entry.call()?)));
-            for (against, before) in before.filter(|(_, before)| before.name == call.name) {
-                let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else {
-                    continue;
-                };
-                let was = what_should_be(was);
-                if was.get("service_uid").cloned() == uid && recorded::subject(&was) == subject {
-                    let fields = negs::target_difference(&call.name, &was, &now);
-                    return Some(DesiredChange {
-                        against,
-                        fields: fields.unwrap_or_else(|| differing(&was, &now, &|_| false)),
-                    });
-                }
+            let before = before.filter(|(_, before)| before.name == call.name);
+            let mut before = before.filter_map(|(n, before)| Some((n, what_should_be(before)?)));
+            if let Some((against, was)) = before.find(|(_, was)| about(was) == about_now) {
+                let fields = target_difference(&call.name, &was, &now);
+                let fields = fields.unwrap_or_else(|| differing(&was, &now, &|_| false));
+                return Some(DesiredChange { against, fields });
             }
         }
         None
@@ -202,18 +180,14 @@ impl Recordings {
     pub(super) fn newest(&mut self, most: usize, fits: impl Fn(&Call, &[Entry]) -> bool) -> Vec<(u64, Call)> {
         let mut found = Vec::new();
         for folder in self.folders.clone() {
-            for first in Self::numbers(&folder).into_iter().rev() {
-                let Some(segment) = self.segment(&folder, first) else {
-                    continue;
-                };
-                for entries in calls(&segment.entries).rev() {
-                    let Some((n, call)) = begun(entries) else { continue };
-                    if fits(call, entries) {
-                        found.push((n, call.clone()));
-                    }
-                    if found.len() >= most {
-                        return found;
-                    }
+            let numbers = numbers(&folder).into_iter().rev();
+            for segment in numbers.filter_map(|first| self.segment(&folder, first)) {
+                let newest = calls(&segment.entries).rev();
+                let newest = newest.filter_map(|entries| begun(entries).filter(|(_, call)| fits(call, entries)));
+                let newest = newest.take(most.saturating_sub(found.len()));
+                found.extend(newest.map(|(n, call)| (n, call.clone())));
+                if found.len() >= most {
+                    return found;
                 }
             }
             if !found.is_empty() {
@@ -227,12 +201,10 @@ impl Recordings {
     pub(super) fn open_since(&mut self, n: u64) -> Vec<(u64, Call)> {
         let mut open = Vec::new();
         for folder in self.folders.clone() {
-            let numbers = Self::numbers(&folder);
+            let numbers = numbers(&folder);
             let at = numbers.partition_point(|first| *first <= n).saturating_sub(1);
-            for first in numbers.get(at..).unwrap_or_default().iter().rev() {
-                let Some(segment) = self.segment(&folder, *first) else {
-                    continue;
-                };
+            let numbers = numbers.into_iter().skip(at).rev();
+            for segment in numbers.filter_map(|first| self.segment(&folder, first)) {
                 // A call within a segment has an ending, or is its last.
                 let is_open = |call: &&[Entry]| !call.iter().any(|entry| matches!(entry.event, Event::Ending(_)));
                 let last = calls(&segment.entries).next_back().filter(is_open).and_then(begun);
@@ -252,19 +224,22 @@ impl Recordings {
 
     /// The header of the segment with entry `n`: it names the guest that decided.
     pub(super) fn header_of(&mut self, n: u64) -> Option<trueup_journal::Header> {
-        for (folder, numbers, at) in self.holding(n) {
-            if let Some(segment) = self.segment(&folder, *numbers.get(at)?) {
-                return Some(segment.header.clone());
-            }
-        }
-        None
+        let mut holding = self.holding(n).into_iter();
+        let segment = holding.find_map(|(folder, numbers, at)| self.segment(&folder, *numbers.get(at)?));
+        segment.map(|segment| segment.header.clone())
     }
 }
 
+/// The segment numbers in a folder, oldest first. Empty if the folder does not exist or disappears.
+fn numbers(folder: &Path) -> Vec<u64> {
+    segment_numbers(folder).unwrap_or_default()
+}
+
 /// The desired state in the arguments of a call: one of them, or all.
-fn what_should_be(args: Value) -> Value {
+fn what_should_be(call: &Call) -> Option<Value> {
+    let args: Value = parsed(&call.args)?;
     let one = args.get("desired").or_else(|| args.get("new"));
-    one.cloned().unwrap_or(args)
+    Some(one.cloned().unwrap_or(args))
 }
 
 /// The number and the content of the call that these entries begin with.
@@ -277,11 +252,9 @@ fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut 
     let mut report = CallReport {
         file,
         desired,
-        writes: Vec::new(),
-        more_writes: 0,
-        asked: BTreeMap::new(),
         ending: OPEN.to_owned(),
         failed: true,
+        ..CallReport::default()
     };
     for entry in entries {
         match &entry.event {
@@ -291,37 +264,77 @@ fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut 
                     continue;
                 };
                 reader.learn(ask);
-                for write in reader.wrote(entry.n, ask) {
-                    if report.writes.len() < WRITES_MAX {
-                        report.writes.push(write);
-                    } else {
-                        report.more_writes += 1;
-                    }
+                let mut writes = reader.wrote(entry.n, ask).into_iter();
+                let room = WRITES_MAX.saturating_sub(report.writes.len());
+                report.writes.extend(writes.by_ref().take(room));
+                report.more_writes += writes.count();
+            }
+            Event::Ending(ending) => match ending.parts() {
+                (_, Ok(result)) => {
+                    report.ending = cut(result.get());
+                    report.failed = parsed::<Value>(result).is_none_or(|value| value.get("Err").is_some());
                 }
-            }
-            Event::Ending(ending) => {
-                report.ending = ended(ending);
-                report.failed = match ending {
-                    Ending::Result(result) => parsed::<Value>(result).is_none_or(|value| value.get("Err").is_some()),
-                    _ => true,
-                };
-            }
+                (kind, Err(text)) => report.ending = format!("{kind}: {text}"),
+            },
             Event::Header(_) | Event::Call(_) | Event::RolledBack(_) => {}
         }
     }
     report
 }
 
-fn ended(ending: &Ending) -> String {
-    match ending.parts() {
-        (_, Ok(result)) => cut(result.get()),
-        (kind, Err(text)) => format!("{kind}: {text}"),
+/// Whether a call's argument is the desired state. For NEGs only one call qualifies, for pod addresses none.
+fn says_what_should_be(call: &str) -> bool {
+    call == SYNC || !EVENTS.iter().any(|interface| call.starts_with(interface))
+}
+
+/// How a target differs from the previous one, by endpoint. An endpoint that changes its address families is one field.
+/// `None` if the call has no target.
+fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
+    if call != SYNC {
+        return None;
     }
+    let (was, now) = (by_location(was)?, by_location(now)?);
+    let locations: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
+    let none = BTreeSet::new();
+    let mut fields = Fields::default();
+    for location in locations {
+        let (was, now) = (was.get(location).unwrap_or(&none), now.get(location).unwrap_or(&none));
+        let mut gone: Vec<&Endpoint> = was.difference(now).collect();
+        for new in now.difference(was) {
+            let twin = gone.iter().position(|old| shown::are_twins(old, new));
+            let old = twin.map(|at| gone.remove(at));
+            fields.push(field(location, old, Some(new)));
+        }
+        for old in gone {
+            fields.push(field(location, Some(old), None));
+        }
+    }
+    Some(fields)
+}
+
+fn field(location: &str, old: Option<&Endpoint>, new: Option<&Endpoint>) -> Field {
+    let text = |endpoint: &Endpoint| Value::from(shown::endpoint(endpoint));
+    Field {
+        path: location.to_owned(),
+        old: old.map(text),
+        new: new.map(text),
+    }
+}
+
+fn by_location(args: &Value) -> Option<BTreeMap<String, BTreeSet<Endpoint>>> {
+    let target: Vec<EndpointGroup> = serde_json::from_value(args.get("target")?.clone()).ok()?;
+    let group = |group: EndpointGroup| {
+        let location = format!("{}/{}", group.location.zone, group.location.subnet);
+        (location, group.endpoints.into_iter().collect())
+    };
+    Some(target.into_iter().map(group).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -404,5 +417,34 @@ mod tests {
             recordings.report(2, 0).unwrap_err(),
             "entry 2 of its recording is no call"
         );
+    }
+
+    fn endpoint(n: u8, is_dual: bool) -> Value {
+        let ipv6 = if is_dual { format!("fd00::{n}") } else { String::new() };
+        json!({"ip": format!("10.0.0.{n}"), "ipv6": ipv6, "port": "80", "node": "vm"})
+    }
+
+    #[test]
+    fn a_target_differs_endpoint_by_endpoint_and_one_that_moves_is_one_field() {
+        let target = |endpoints: Vec<Value>| json!({"target": [{"location": {"zone": "a", "subnet": "s"}, "endpoints": endpoints}]});
+        let was = target(vec![endpoint(1, false), endpoint(2, false), endpoint(3, true)]);
+        let now = target(vec![endpoint(0, false), endpoint(1, true), endpoint(3, true)]);
+        let fields = target_difference(SYNC, &was, &now).unwrap();
+        let text = |value: &Option<Value>| value.as_ref().map(|it| it.as_str().unwrap().to_owned());
+        let shown: Vec<_> = fields.fields.iter().map(|it| (text(&it.old), text(&it.new))).collect();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            shown,
+            [
+                (None, some("10.0.0.0:80 (vm)")),
+                (some("10.0.0.1:80 (vm)"), some("10.0.0.1+[fd00::1]:80 (vm)")),
+                (some("10.0.0.2:80 (vm)"), None),
+            ]
+        );
+        assert!(target_difference(SYNC, &now, &now).unwrap().is_empty());
+        assert_eq!(target_difference("reconciliation.reconcile", &was, &now), None);
+        assert!(says_what_should_be(SYNC) && says_what_should_be("reconciliation.reconcile"));
+        assert!(!says_what_should_be("syncer.on-operation") && !says_what_should_be("timer-events.on-timer"));
+        assert!(!says_what_should_be("datastore.assign-pod-ipv4-address"));
     }
 }

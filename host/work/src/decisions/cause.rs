@@ -106,6 +106,31 @@ impl Cause {
             before: named(before),
         }
     }
+
+    /// A short text for a trace.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Input(input) => format!("{} {}", input.object(), input.change),
+            Self::Start => "start".to_owned(),
+            Self::Reloaded => "configuration reloaded".to_owned(),
+            Self::Acts => "this host acts now".to_owned(),
+            Self::Whole => "source whole again".to_owned(),
+            Self::Retry { failures, .. } => format!("retry after failure {failures}"),
+            Self::Resync { by_operator: false } => "resync".to_owned(),
+            Self::Resync { by_operator: true } => "an operator asked".to_owned(),
+            Self::Interrupted => "interrupted before".to_owned(),
+            Self::Request { request } => request.clone(),
+            Self::Operation {
+                operation,
+                failure: None,
+            } => format!("operation {operation} succeeded"),
+            Self::Operation { operation, .. } => format!("operation {operation} failed"),
+            Self::Timer => "timer".to_owned(),
+            Self::ErrorState { on } => format!("error state {}", if *on { "on" } else { "off" }),
+            Self::Version { guest, .. } => format!("version {guest} became active"),
+            Self::Released { .. } => "released from quarantine".to_owned(),
+        }
+    }
 }
 
 impl From<&SetAside> for Cause {
@@ -142,8 +167,9 @@ pub struct Input {
 }
 
 /// The kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ChangeKind {
     /// It existed when the host started.
     Found,
@@ -189,14 +215,13 @@ impl Input {
     pub fn of(change: &Change, before: Option<&Object>) -> Self {
         let ObjectRef { kind, namespace, name } = &change.reference;
         let metadata = change.now.as_ref().or(before).map(Object::metadata);
-        let happened = match (before, &change.now) {
-            (_, None) => ChangeKind::Gone,
-            (None, Some(_)) => ChangeKind::Added,
-            (Some(_), Some(_)) => ChangeKind::Changed,
-        };
-        let fields = match (before, &change.now) {
-            (Some(before), Some(now)) => differing(&json(before), &json(now), &|name| NOISE.contains(&name)),
-            _ => Fields::default(),
+        let (happened, fields) = match (before, &change.now) {
+            (_, None) => (ChangeKind::Gone, Fields::default()),
+            (None, Some(_)) => (ChangeKind::Added, Fields::default()),
+            (Some(before), Some(now)) => {
+                let fields = differing(&json(before), &json(now), &|name| NOISE.contains(&name));
+                (ChangeKind::Changed, fields)
+            }
         };
         Self {
             kind: kind.name().to_owned(),
@@ -234,7 +259,7 @@ impl Input {
         };
         let fields = match change {
             ChangeKind::Changed => self.fields.clone().then(later.fields.clone()),
-            ChangeKind::Found | ChangeKind::Added | ChangeKind::Gone => Fields::default(),
+            _ => Fields::default(),
         };
         // After a deletion and a new creation, the differences are unknown.
         let went = self.change == ChangeKind::Gone;
@@ -243,41 +268,6 @@ impl Input {
             fields,
             ..later.clone()
         })
-    }
-}
-
-impl Cause {
-    /// A short text for a trace.
-    pub fn words(&self) -> String {
-        match self {
-            Self::Input(input) => {
-                let happened = match input.change {
-                    ChangeKind::Found => "found",
-                    ChangeKind::Added => "added",
-                    ChangeKind::Changed => "changed",
-                    ChangeKind::Gone => "gone",
-                };
-                format!("{} {happened}", input.object())
-            }
-            Self::Start => "start".to_owned(),
-            Self::Reloaded => "configuration reloaded".to_owned(),
-            Self::Acts => "this host acts now".to_owned(),
-            Self::Whole => "source whole again".to_owned(),
-            Self::Retry { failures, .. } => format!("retry after failure {failures}"),
-            Self::Resync { by_operator: false } => "resync".to_owned(),
-            Self::Resync { by_operator: true } => "an operator asked".to_owned(),
-            Self::Interrupted => "interrupted before".to_owned(),
-            Self::Request { request } => request.clone(),
-            Self::Operation {
-                operation,
-                failure: None,
-            } => format!("operation {operation} succeeded"),
-            Self::Operation { operation, .. } => format!("operation {operation} failed"),
-            Self::Timer => "timer".to_owned(),
-            Self::ErrorState { on } => format!("error state {}", if *on { "on" } else { "off" }),
-            Self::Version { guest, .. } => format!("version {guest} became active"),
-            Self::Released { .. } => "released from quarantine".to_owned(),
-        }
     }
 }
 

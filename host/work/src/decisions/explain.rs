@@ -107,7 +107,7 @@ impl Explanation {
 }
 
 /// One job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Explained {
     /// Its record.
     pub job: Record,
@@ -186,18 +186,19 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
     if records.is_empty() && open.is_empty() {
         return Err(nothing(state_dir, guest, key, &recordings));
     }
-    let picked: Vec<usize> = match wanted.decision {
-        None => (records.len().saturating_sub(last)..records.len()).collect(),
+    let picked = match wanted.decision {
+        None => records.len().saturating_sub(last)..records.len(),
         Some(n) => {
             let made = |record: &Record| record.decisions.iter().any(|made| made.n == Some(n));
-            let at = records.iter().rposition(made);
-            vec![at.ok_or_else(|| no_such(key, n, &records))?]
+            let at = records
+                .iter()
+                .rposition(made)
+                .ok_or_else(|| no_such(key, n, &records))?;
+            at..at + 1
         }
     };
-    let jobs = picked
-        .into_iter()
-        .filter(|at| records.get(*at).is_some_and(|record| wanted.takes(record.began_ms)))
-        .filter_map(|at| explained(&records, at, &mut recordings));
+    let recent = picked.filter(|at| records.get(*at).is_some_and(|record| wanted.takes(record.began_ms)));
+    let jobs = recent.filter_map(|at| explained(&records, at, &mut recordings));
     let mut jobs: Vec<Explained> = jobs.chain(open).collect();
     jobs.sort_by_key(|of| of.job.began_ms);
     jobs.drain(..jobs.len().saturating_sub(last));
@@ -228,9 +229,7 @@ fn guest_of(state_dir: &Path, key: &str) -> anyhow::Result<Option<String>> {
         let of_instance = key.strip_prefix(guest.as_str()).and_then(|rest| rest.strip_prefix('/'));
         // An entry that is no folder holds no key.
         let known = known(state_dir, &guest).unwrap_or_default();
-        let is_known = known
-            .iter()
-            .any(|known| known == key || Some(known.as_str()) == of_instance);
+        let is_known = known.contains(key) || of_instance.is_some_and(|key| known.contains(key));
         // The file name of a long key is shortened and is not the key.
         if is_known || file::path(state_dir, &guest, key).is_file() {
             found.push(guest);
@@ -253,10 +252,7 @@ fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> anyhow::Result<Expl
         }
     }
     // If there is only one guest, or one with a similar key, its error says what it knows.
-    let is_alike = |guest: &&String| {
-        let known = known(state_dir, guest).unwrap_or_default();
-        !nearest(key, &known).is_empty()
-    };
+    let is_alike = |guest: &&String| known(state_dir, guest).is_ok_and(|known| !nearest(key, &known).is_empty());
     let one = guests.first().filter(|_| guests.len() == 1);
     let Some(guest) = one.or_else(|| guests.iter().find(is_alike)) else {
         let known = guests.iter().filter_map(|guest| known(state_dir, guest).ok());
@@ -300,20 +296,16 @@ fn origin(earlier: &[Record]) -> Option<Origin> {
 fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Option<Explained> {
     let job = records.get(at)?;
     let earlier = records.get(..at).unwrap_or_default();
-    let decided_by = |record: &Record| record.decisions.last().map(|made| (named(made), made.digest.clone()));
-    let before = earlier.iter().rev().find_map(decided_by);
-    let guest_before = match (before, decided_by(job)) {
-        (Some((name, was)), Some((_, is))) if was != is => Some(format!("{name} {was}")),
-        _ => None,
-    };
+    let before = earlier.iter().rev().find_map(|record| record.decisions.last());
+    let other = before.filter(|was| job.decisions.last().is_some_and(|is| was.digest != is.digest));
+    let guest_before = other.map(|was| format!("{}@{} {}", was.guest, was.version, was.digest));
     let calls = job.decisions.iter();
-    let calls = calls.map(|made| reported_call(made, recordings)).collect();
     Some(Explained {
+        calls: calls.map(|made| reported_call(made, recordings)).collect(),
         job: job.clone(),
         origin: origin(earlier),
         guest_before,
         settings_changed: settings_changed(earlier, job, recordings),
-        calls,
     })
 }
 
@@ -331,10 +323,6 @@ fn settings_changed(earlier: &[Record], job: &Record, recordings: &mut Recording
     let now = given(job)?;
     let was = earlier.iter().rev().find_map(given)?;
     Some(differing(&was, &now, &|_| false)).filter(|fields| !fields.is_empty())
-}
-
-fn named(made: &Decision) -> String {
-    format!("{}@{}", made.guest, made.version)
 }
 
 pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> ReportedCall {
@@ -357,14 +345,12 @@ pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetA
 }
 
 /// Every key of a guest with any data.
-pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
+pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<BTreeSet<String>> {
     let mut keys = file::keys(state_dir, guest)?;
     for root in KEPT.into_iter().skip(1) {
         let folder = trueup_journal::guest_dir(&state_dir.join(root), guest);
         keys.extend(file::names(&folder, trueup_journal::key_of)?);
     }
-    keys.sort();
-    keys.dedup();
     Ok(keys)
 }
 

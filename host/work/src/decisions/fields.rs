@@ -59,26 +59,21 @@ impl Fields {
     /// The difference after a second change of the same value. A field that has its original value again is left out.
     #[must_use]
     pub fn then(self, later: Self) -> Self {
-        let more = self.more + later.more;
-        let mut by_path: BTreeMap<String, Field> = BTreeMap::new();
-        for field in self.fields {
+        let by_path = self.fields.into_iter().map(|field| (field.path.clone(), field));
+        let mut by_path: BTreeMap<String, Field> = by_path.collect();
+        for mut field in later.fields {
+            if let Some(first) = by_path.remove(&field.path) {
+                if first.old == field.new {
+                    continue;
+                }
+                field.old = first.old;
+            }
             by_path.insert(field.path.clone(), field);
         }
-        for field in later.fields {
-            match by_path.remove(&field.path) {
-                None => {
-                    by_path.insert(field.path.clone(), field);
-                }
-                Some(first) if first.old == field.new => {}
-                Some(first) => {
-                    let old = first.old;
-                    by_path.insert(field.path.clone(), Field { old, ..field });
-                }
-            }
-        }
+        let more = self.more + later.more;
         let mut found = Self {
-            fields: Vec::new(),
             more,
+            ..Self::default()
         };
         by_path.into_values().for_each(|field| found.push(field));
         found
@@ -112,41 +107,24 @@ fn compare(
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for name in names.into_iter().filter(|name| !passes_over(name)) {
-                compare(
-                    &path_below(path, name),
-                    old.get(name),
-                    new.get(name),
-                    passes_over,
-                    found,
-                );
+                let (old, new) = (old.get(name), new.get(name));
+                compare(&path_below(path, name), old, new, passes_over, found);
             }
         }
-        (Some(Value::Array(old)), Some(Value::Array(new))) => match (by_name(old), by_name(new)) {
-            (Some(old), Some(new)) => {
+        (Some(Value::Array(old)), Some(Value::Array(new))) if !old.iter().chain(new).all(is_plain) => {
+            if let (Some(old), Some(new)) = (by_name(old), by_name(new)) {
                 let names: BTreeSet<&&str> = old.keys().chain(new.keys()).collect();
                 for name in names {
                     let (old, new) = (old.get(*name).copied(), new.get(*name).copied());
                     compare(&format!("{path}[{name}]"), old, new, passes_over, found);
                 }
-            }
-            // A list of plain values is easiest to read as a whole.
-            _ if old
-                .iter()
-                .chain(new)
-                .all(|value| !value.is_object() && !value.is_array()) =>
-            {
-                found.push(Field {
-                    path: path.to_owned(),
-                    old: Some(kept(&Value::Array(old.clone()))),
-                    new: Some(kept(&Value::Array(new.clone()))),
-                })
-            }
-            _ => {
+            } else {
                 for at in 0..old.len().max(new.len()) {
                     compare(&format!("{path}[{at}]"), old.get(at), new.get(at), passes_over, found);
                 }
             }
-        },
+        }
+        // A list of plain values, too, is easiest to read as a whole.
         (old, new) => found.push(Field {
             path: path.to_owned(),
             old: old.map(kept),
@@ -155,16 +133,18 @@ fn compare(
     }
 }
 
+pub(super) fn is_plain(value: &Value) -> bool {
+    !value.is_object() && !value.is_array()
+}
+
 /// The elements of a list by name. `None` if an element has no name, or two have the same.
 fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     NAMES.iter().find_map(|field| {
-        let named: Option<BTreeMap<&str, &Value>> = list
-            .iter()
-            .map(|value| {
-                let name = value.get(field)?;
-                Some((name.as_str().or_else(|| name.get(0)?.as_str())?, value))
-            })
-            .collect();
+        let named = list.iter().map(|value| {
+            let name = value.get(field)?;
+            Some((name.as_str().or_else(|| name.get(0)?.as_str())?, value))
+        });
+        let named: Option<BTreeMap<&str, &Value>> = named.collect();
         named.filter(|named| named.len() == list.len())
     })
 }

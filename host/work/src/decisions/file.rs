@@ -8,6 +8,7 @@
 //! The host never syncs these files. If the host is killed, no line is lost; if the machine fails, the last ones may
 //! be. A reader skips torn lines, and a newline separates them from the next line.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -49,11 +50,7 @@ pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
     }
     // A process that was killed in the middle of a line left no newline.
     let is_whole = bytes == 0 || ends_a_line(&mut out).map_err(&named)?;
-    let line = if is_whole {
-        line.get(1..).unwrap_or_default()
-    } else {
-        &line
-    };
+    let line = line.get(usize::from(is_whole)..).unwrap_or_default();
     out.write_all(line).map_err(named)
 }
 
@@ -79,13 +76,9 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
     // Read the newer one first: if the files rotate in between, lines come twice instead of never.
     let newer = lines(file)?;
     let older = lines(&old(file))?;
-    for line in older
-        .split(|byte| *byte == b'\n')
-        .chain(newer.split(|byte| *byte == b'\n'))
-    {
-        if line.is_empty() {
-            continue;
-        }
+    let all = [older, newer];
+    let all = all.iter().flat_map(|lines| lines.split(|byte| *byte == b'\n'));
+    for line in all.filter(|line| !line.is_empty()) {
         match serde_json::from_slice::<Record>(line) {
             Ok(record) if record.format == FORMAT => records.push(record),
             _ => unread += 1,
@@ -102,19 +95,17 @@ fn lines(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Every key of a guest that has a file, sorted. Keys with shortened names are left out: operators do not type them.
+/// Every key of a guest that has a file. Keys with shortened names are left out: operators do not type them.
 ///
 /// # Errors
 /// If the folder exists and cannot be listed.
-pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
+pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<BTreeSet<String>> {
     let folder = trueup_journal::guest_dir(&state_dir.join("decisions"), guest);
-    let mut keys = names(&folder, |name| {
+    let keys = names(&folder, |name| {
         let stem = name.strip_suffix(".jsonl")?;
         trueup_journal::key_of(stem.strip_suffix(".old").unwrap_or(stem))
     })?;
-    keys.sort();
-    keys.dedup();
-    Ok(keys)
+    Ok(keys.into_iter().collect())
 }
 
 /// The names in a folder, mapped by `named`. Empty if the folder does not exist.
@@ -186,8 +177,8 @@ mod tests {
             append(&file, &record(1, "a")).unwrap();
             append(&file, &record(2, "b")).unwrap();
         }
-        assert_eq!(keys(dir.path(), "lbaas").unwrap(), ["default/web"]);
-        assert_eq!(keys(dir.path(), "ipam").unwrap(), Vec::<String>::new());
+        assert_eq!(keys(dir.path(), "lbaas").unwrap(), ["default/web".to_owned()].into());
+        assert_eq!(keys(dir.path(), "ipam").unwrap(), BTreeSet::new());
     }
 
     #[test]
@@ -206,6 +197,6 @@ mod tests {
         assert_eq!(unread, 0);
         assert_eq!(numbers.last(), Some(&99));
         assert!(numbers.len() > 25 && numbers.is_sorted(), "{numbers:?}");
-        assert_eq!(keys(dir.path(), "lbaas").unwrap(), ["default/web"]);
+        assert_eq!(keys(dir.path(), "lbaas").unwrap(), ["default/web".to_owned()].into());
     }
 }

@@ -18,25 +18,20 @@ mod cause;
 mod explain;
 mod fields;
 mod file;
-mod negs;
 mod pending;
 mod record;
 mod recorded;
-mod spans;
 mod unknown;
 
 pub use self::calls::{CallReport, DesiredChange, WRITES_MAX};
-pub use self::cause::{Cause, ChangeKind, Input};
+pub use self::cause::{Cause, ChangeKind, ChangedNodes, ChangedObject, Input};
 pub use self::explain::{Explained, Explanation, Now, Origin, ReportedCall, Selection, explain};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::FILE_BYTES_MAX;
 pub use self::pending::{CAUSES_MAX, TimedCause};
-pub use self::record::{Decision, FORMAT, JobResult, Record};
-pub use self::spans::{SPAN_TARGET, name_traces};
+pub use self::record::{Decision, FORMAT, JobResult, Record, SPAN_TARGET, name_traces};
 pub use self::unknown::nearest;
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
-pub use self::cause::{ChangedNodes, ChangedObject};
 pub(crate) use self::pending::PendingCauses;
-pub(crate) use self::record::JobRecorder;
-pub(crate) use self::spans::{came, decision as span};
+pub(crate) use self::record::{JobRecorder, came, span};

@@ -81,9 +81,7 @@ impl<K: Ord + Clone> PendingCauses<K> {
             for input in &nodes.inputs {
                 self.because(key, now_ms, Cause::Input(input.clone()));
             }
-            if nodes.more > 0 {
-                self.by_key.entry(key.clone()).or_default().more += nodes.more;
-            }
+            self.by_key.entry(key.clone()).or_default().more += nodes.more;
             if nodes.inputs.is_empty() && !explained.contains(key) {
                 self.because(key, now_ms, Cause::Whole);
             }
@@ -123,9 +121,7 @@ impl Causes {
             if let Some((at, earlier)) = earlier {
                 match earlier.then(later) {
                     Some(both) => *earlier = both,
-                    None => {
-                        self.causes.remove(at);
-                    }
+                    None => drop(self.causes.remove(at)),
                 }
                 return;
             }

@@ -1,10 +1,12 @@
 //! One job of a key as one line: its causes, decisions and result.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tracing::Span;
+use tracing::field::Empty;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Host, Identity};
@@ -14,14 +16,13 @@ use super::cause::Cause;
 use super::fields::is_default;
 use super::file;
 use super::pending::{Causes, TimedCause};
-use super::spans;
 use crate::lifecycle::failure::{Blame, End, Failure};
 
 /// The format version of the lines.
 pub const FORMAT: u32 = 1;
 
 /// One job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The format version: [`FORMAT`].
     pub format: u32,
@@ -83,7 +84,7 @@ pub struct Decision {
 }
 
 /// The result of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum JobResult {
     /// The observed state is the desired state.
@@ -108,6 +109,7 @@ pub enum JobResult {
         error: String,
     },
     /// Its last call has no ending: a host still runs it, or ended inside it. No line of a key has this.
+    #[default]
     Open,
 }
 
@@ -204,11 +206,11 @@ impl JobRecorder {
     /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.
     pub(crate) fn begin(&mut self, host: &Host, call: &str, removes: bool) -> Span {
         let journal = host.tape.journal();
-        let span = spans::decision(host, call, &self.key, || self.why.words());
+        let span = span(host, call, &self.key, || self.why.words());
         let decision = Decision {
             removes,
             recording: journal.and_then(Journal::segment_path).map(Path::to_owned),
-            trace: spans::trace_of(&span),
+            trace: trace_of(&span),
             ..Decision::new(
                 host.identity.clone(),
                 journal.map(Journal::next_n),
@@ -234,7 +236,7 @@ impl JobRecorder {
     /// The result of the call is known. Does nothing without a call.
     pub(crate) fn end_call(&mut self, error: Option<&str>) {
         if let Some(OpenCall { decision, began, span }) = self.open.take() {
-            spans::came(&span, error);
+            came(&span, error);
             self.made.push(Decision {
                 took_ms: elapsed_ms(began),
                 error: error.map(str::to_owned),
@@ -266,4 +268,82 @@ impl JobRecorder {
 
 fn elapsed_ms(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The target of the spans of decisions. The spans of the questions in them have
+/// [`trueup_capabilities::trace::TARGET`].
+pub const SPAN_TARGET: &str = "trueup::decision";
+
+/// The trace id of a span. `None` if it is not recorded.
+type TraceOf = fn(&Span) -> Option<String>;
+
+static TRACE_OF: OnceLock<TraceOf> = OnceLock::new();
+
+/// Sets how to find the trace id of a span, for the whole process. Only the first call has an effect.
+pub fn name_traces(with: fn(&Span) -> Option<String>) {
+    // Ignore the error: a process has only one trace collector.
+    let _ = TRACE_OF.set(with);
+}
+
+/// The trace id of the span, in hexadecimal digits.
+fn trace_of(span: &Span) -> Option<String> {
+    if span.is_disabled() {
+        return None;
+    }
+    let trace = TRACE_OF.get().and_then(|trace_of| trace_of(span))?;
+    span.record("trace", trace.as_str());
+    Some(trace)
+}
+
+/// The span of a call that is about to begin, in a new trace: the context of its log lines. The program decides whether
+/// anything subscribes to spans. With tracing disabled, the callsite is off and costs nothing. `docs/tracing.md` lists
+/// the fields of a span.
+pub(crate) fn span(host: &Host, call: &str, key: &str, cause: impl FnOnce() -> String) -> Span {
+    let span = tracing::info_span!(
+        target: SPAN_TARGET,
+        parent: None,
+        "decision",
+        otel.name = Empty,
+        otel.status_code = Empty,
+        otel.status_description = Empty,
+        guest = Empty,
+        version = Empty,
+        digest = Empty,
+        key = Empty,
+        decision = Empty,
+        call = Empty,
+        cause = Empty,
+        outcome = Empty,
+        trace = Empty,
+    );
+    if !span.is_disabled() {
+        let of = &host.identity;
+        let id = of.decision(host.tape.journal().map(Journal::next_n));
+        span.record("otel.name", format!("{} {key}", function_of(call)))
+            .record("guest", of.guest.as_str())
+            .record("version", of.version.as_str())
+            .record("digest", of.digest.as_str())
+            .record("key", key)
+            .record("decision", id)
+            .record("call", call)
+            .record("cause", cause());
+    }
+    span
+}
+
+/// The function of a call, without its interface.
+pub(super) fn function_of(call: &str) -> &str {
+    call.split_once('.').map_or(call, |(_, function)| function)
+}
+
+/// Records the result. `None` if it succeeded.
+pub(crate) fn came(span: &Span, error: Option<&str>) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("outcome", error.unwrap_or("ok"));
+    if let Some(error) = error {
+        span.record("otel.status_code", "error");
+        span.record("otel.status_description", error);
+    }
 }

@@ -5,18 +5,19 @@
 //! call n: its arguments -> what it was about    by -> the decision of another guest that it follows from
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 use trueup_capabilities::Identity;
-use trueup_capabilities::meter::Effects;
 use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
 use super::explain::{Explained, Explanation, Selection, known, reported_call, set_aside};
+use super::fields::is_plain;
 use super::pending::TimedCause;
-use super::record::{Decision, FORMAT, JobResult, Record};
+use super::record::{Decision, FORMAT, JobResult, Record, function_of};
 use super::unknown::{no_such, nothing};
 
 /// Calls that only read: they explain no change.
@@ -39,22 +40,21 @@ const AT_EACH_START: [&str; 2] = ["datastore.add-eni", "datastore.add-ipv4-addre
 
 pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Selection) -> anyhow::Result<Explanation> {
     let instances = known(state_dir, guest)?;
-    let of_instance = instances.iter().any(|instance| instance == key);
-    let is_instance_or_number = of_instance || wanted.decision.is_some();
-    match chosen(state_dir, guest, (key, &instances), wanted, !is_instance_or_number) {
-        Err(_) if !is_instance_or_number => chosen(state_dir, guest, (key, &instances), wanted, false),
-        explained => explained,
+    let chosen = |without_starts| chosen(state_dir, guest, (key, &instances), wanted, without_starts);
+    match instances.contains(key) || wanted.decision.is_some() {
+        true => chosen(false),
+        false => chosen(true).or_else(|_| chosen(false)),
     }
 }
 
 fn chosen(
     state_dir: &Path,
     guest: &str,
-    (key, instances): (&str, &[String]),
+    (key, instances): (&str, &BTreeSet<String>),
     wanted: Selection,
     without_starts: bool,
 ) -> anyhow::Result<Explanation> {
-    let of_instance = instances.iter().any(|instance| instance == key);
+    let of_instance = instances.contains(key);
     let fits = |call: &Call, entries: &[Entry]| {
         let name = call.name.as_str();
         let is_no_news = LOOKS.contains(&name) || (without_starts && AT_EACH_START.contains(&name));
@@ -64,16 +64,12 @@ fn chosen(
     for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
         let mut recordings = Recordings::new(state_dir, guest, instance);
         let calls = match wanted.decision {
-            Some(n) => recordings.newest(usize::MAX, |_, entries| {
-                entries.first().is_some_and(|entry| entry.n == n)
-            }),
+            Some(n) => recordings.newest(usize::MAX, |_, call| call.first().is_some_and(|entry| entry.n == n)),
             None => recordings.newest(wanted.last.max(1), fits),
         };
         found += calls.len();
-        let calls: Vec<_> = calls.into_iter().filter(|(_, call)| wanted.takes(call.at_ms)).collect();
-        for (n, call) in calls.into_iter().rev() {
-            jobs.extend(job((guest, instance), n, &call, &mut recordings));
-        }
+        let calls = calls.iter().rev().filter(|(_, call)| wanted.takes(call.at_ms));
+        jobs.extend(calls.filter_map(|(n, call)| job((guest, instance), *n, call, &mut recordings)));
     }
     if found == 0 {
         return Err(match wanted.decision {
@@ -211,24 +207,19 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
                 request: requested(call),
             },
         }],
-        more_causes: 0,
         began_ms: call.at_ms,
-        took_ms: 0,
-        failures_before: 0,
         decisions: vec![made],
         came: match failed {
             Some(error) => JobResult::Failed { error },
             None if is_open => JobResult::Open,
             None => JobResult::True,
         },
-        effects: Effects::default(),
+        ..Record::default()
     };
     Some(Explained {
         job,
-        origin: None,
-        guest_before: None,
-        settings_changed: None,
         calls: vec![reported],
+        ..Explained::default()
     })
 }
 
@@ -237,16 +228,11 @@ fn requested(call: &Call) -> String {
     let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
     let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
     let of_pod = || {
-        let pod = call
-            .about
-            .as_ref()
-            .map_or_else(String::new, |pod| format!("pod {pod}, "));
-        format!(
-            "{pod}container {}, interface {}, network {}",
-            text("/key/container_id"),
-            text("/key/if_name"),
-            text("/key/network_name")
-        )
+        let pod = call.about.as_ref().map(|pod| format!("pod {pod}, "));
+        let key = ["container_id", "if_name", "network_name"].map(|name| text(&format!("/key/{name}")));
+        let [container, interface, network] = key;
+        let pod = pod.unwrap_or_default();
+        format!("{pod}container {container}, interface {interface}, network {network}")
     };
     match call.name.as_str() {
         "datastore.assign-pod-ipv4-address" => format!("ADD of {}", of_pod()),
@@ -275,20 +261,17 @@ fn by(call: &Call) -> String {
 fn given(call: &str, args: &Value) -> String {
     let event = args.get("event").or_else(|| args.get("change"));
     let variant = event.and_then(Value::as_object).and_then(|event| event.iter().next());
-    let name = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
     match (variant, subject(args)) {
         (Some((kind, _)), Some(id)) => format!("input: {kind} {id}"),
         (Some((kind, value)), None) => {
-            let of = name(value).or_else(|| (!value.is_object() && !value.is_array()).then(|| value.to_string()));
-            format!("input: {kind} {}", of.unwrap_or_default())
-                .trim_end()
-                .to_owned()
+            let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
+            match name.or_else(|| is_plain(value).then(|| value.to_string())) {
+                Some(of) => format!("input: {kind} {of}"),
+                None => format!("input: {kind}"),
+            }
         }
         (None, Some(id)) => format!("input: {id}"),
-        (None, None) => {
-            let function = call.split_once('.').map_or(call, |(_, function)| function);
-            format!("input: {function}")
-        }
+        (None, None) => format!("input: {}", function_of(call)),
     }
 }
 

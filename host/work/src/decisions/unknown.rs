@@ -30,7 +30,7 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
         Ok(known) => known,
         Err(error) => return error.into(),
     };
-    if known.iter().any(|known| known == key) {
+    if known.contains(key) {
         let recording = recordings.folder();
         let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
         let recording = recording.unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
     }
     let offered = match known.is_empty() {
         true => "; no decision of this guest is kept at all".to_owned(),
-        false => offered(key, &known.into_iter().collect()),
+        false => offered(key, &known),
     };
     anyhow!("nothing is known of `{key}` of guest `{guest}`{offered}")
 }
