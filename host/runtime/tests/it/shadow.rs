@@ -59,7 +59,7 @@ fn folder(active: &Active) -> PathBuf {
 
 /// Stops a candidate, and waits for the end of its thread.
 async fn stop(shadow: Shadow) {
-    let mut in_a_row = shadow.same_in_a_row();
+    let mut in_a_row = shadow.watch();
     drop(shadow);
     let ending = async { while in_a_row.changed().await.is_ok() {} };
     tokio::time::timeout(GUARD, ending).await.unwrap();
@@ -128,7 +128,7 @@ fn numbers(status: &Status) -> [u64; 5] {
 #[tokio::test]
 async fn a_version_beside_itself_is_the_same_in_every_call() {
     let stage = Stage::new(Active::lbaas(), &LBAAS_1, json!({})).await;
-    let mut in_a_row = stage.shadow.same_in_a_row();
+    let mut in_a_row = stage.shadow.watch();
     for key in ["default/a", "default/b"] {
         let mut instance = stage.open(key).await;
         for call in [RECONCILE, STATUS, RECONCILE, "reconciliation.reconcile-check"] {
@@ -141,7 +141,7 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
     let status = stage.settled().await;
     assert_eq!(numbers(&status), [8, 8, 0, 0, 0]);
     assert_eq!((status.same_in_a_row, status.waiting, &status.first), (8, 0, &None));
-    tokio::time::timeout(GUARD, in_a_row.wait_for(|same| *same >= 8))
+    tokio::time::timeout(GUARD, in_a_row.wait_for(|status| status.same_in_a_row >= 8))
         .await
         .unwrap()
         .unwrap();

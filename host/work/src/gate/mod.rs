@@ -8,26 +8,28 @@
 //! journals/<guest>/*/ -- newest first, by the active version's digest --> replay by the candidate --> Verdict
 //! ```
 
-mod newest;
 mod rules;
 mod verdict;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
+use trueup_base::regular;
 use trueup_engine::Engine;
 use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
 use trueup_instance::{Program, StartError, with_causes};
-use trueup_journal::{Accepted, Outcome, ReadError, Segment, first_asks};
+use trueup_journal::{
+    Accepted, JournalError, Outcome, ReadError, Segment, first_asks, key_of, segment_numbers, segment_path,
+};
 
 pub use self::rules::read_accepted;
 pub use self::verdict::{FirstDifference, Verdict};
 pub use trueup_config::{GATE_CALLS, Mode};
-
-use self::newest::Found;
 
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
 /// operator who waits for a swap looks at the screen for about this long.
@@ -91,7 +93,11 @@ pub async fn prove(
     active: &str,
     gate: &Gate,
 ) -> Verdict {
-    let begun = Verdict::begin(candidate, gate);
+    let begun = Verdict {
+        candidate: format!("{}@{}", candidate.guest.name, candidate.guest.version),
+        mode: gate.mode,
+        ..Verdict::default()
+    };
     let mut proof = Proof {
         engine: engine.clone(),
         candidate: Arc::clone(candidate),
@@ -114,8 +120,10 @@ pub async fn prove(
         });
         proof.verdict
     });
-    let proved = proving.await;
-    proved.unwrap_or_else(|_| begun.refuse("the gate's thread ended without a verdict".to_owned()))
+    proving.await.unwrap_or_else(|_| Verdict {
+        refused: Some("the gate's thread ended without a verdict".to_owned()),
+        ..begun
+    })
 }
 
 /// A running gate.
@@ -133,20 +141,20 @@ impl Proof {
     async fn within(&mut self, folders: &[PathBuf]) {
         let wall_max = self.gate.wall_max;
         if tokio::time::timeout(wall_max, self.newest(folders)).await.is_err() {
-            self.verdict
-                .give_up(format!("the gate took more than {} ms", wall_max.as_millis()));
+            let why = format!("the gate took more than {} ms", wall_max.as_millis());
+            self.verdict.give_up(why);
         }
         self.verdict.decide();
     }
 
     /// Newest first, until there are enough calls.
     async fn newest(&mut self, folders: &[PathBuf]) {
-        let mut newest = match newest::newest(folders) {
+        let mut newest = match newest(folders) {
             Ok(newest) => newest,
             Err(error) => return self.verdict.give_up(with_causes(error)),
         };
         let mut opened = 0;
-        while !self.is_enough() && opened < FILES_OPENED_MAX {
+        while self.replayed() < self.enough() && opened < FILES_OPENED_MAX {
             let Some(found) = newest.next() else { return };
             if self.started.contains(&found.key) {
                 continue;
@@ -156,7 +164,7 @@ impl Proof {
                 Ok(Some(segment)) => self.one(&found, segment).await,
                 Ok(None) => self.verdict.by_others += 1,
                 // It was removed as too old, or its header is being written.
-                Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(ReadError::Empty { .. }) => {}
                 Err(error) => self.verdict.pass_over(with_causes(error)),
             }
@@ -166,28 +174,34 @@ impl Proof {
             }
             tokio::task::yield_now().await;
         }
-        let replayed = match self.gate.mode {
-            Mode::Off => self.verdict.recordings,
-            Mode::Identical | Mode::Strict | Mode::Report => self.verdict.calls_read,
-        };
-        if opened == FILES_OPENED_MAX && replayed == 0 && newest.next().is_some() {
+        if opened == FILES_OPENED_MAX && self.replayed() == 0 && newest.next().is_some() {
             self.verdict.give_up(format!(
                 "none of the newest {FILES_OPENED_MAX} recordings holds a call of the active version, and older ones were not looked at"
             ));
         }
     }
 
-    fn is_enough(&self) -> bool {
+    /// How many calls were replayed; if none are to be, how many snapshots were restored.
+    fn replayed(&self) -> u64 {
         match self.gate.mode {
-            Mode::Off => self.verdict.recordings >= SNAPSHOTS,
-            Mode::Identical | Mode::Strict | Mode::Report => self.verdict.calls_read >= self.gate.calls,
+            Mode::Off => self.verdict.recordings,
+            _ => self.verdict.calls_read,
+        }
+    }
+
+    fn enough(&self) -> u64 {
+        match self.gate.mode {
+            Mode::Off => SNAPSHOTS,
+            _ => self.gate.calls,
         }
     }
 
     async fn one(&mut self, found: &Found, mut segment: Segment) {
         if self.gate.mode == Mode::Off {
             self.started.insert(found.key.clone());
-            segment = match without_calls(segment) {
+            // Only what `init` and `restore` asked, to restore just the snapshot.
+            let asks = first_asks(&segment.entries).to_vec();
+            segment = match Segment::of(&segment.name, segment.first, segment.header, asks) {
                 Ok(segment) => segment,
                 Err(error) => return self.verdict.pass_over(error.to_string()),
             };
@@ -282,8 +296,112 @@ impl Proof {
     }
 }
 
-/// Keeps only what `init` and `restore` asked, to restore just the snapshot.
-fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
-    let entries = first_asks(&segment.entries).to_vec();
-    Segment::of(&segment.name, segment.first, segment.header, entries)
+/// The maximum number of keys per folder; recordings of further keys are not found. A cluster has 10,000 services at
+/// most.
+const KEYS_MAX: usize = 100_000;
+
+/// A recording.
+#[derive(Debug)]
+struct Found {
+    key: String,
+    path: PathBuf,
+}
+
+/// All recordings in a guest's folders, each of which holds a folder for each key, by the files' time and then by name.
+/// A missing folder is empty. `keep_total_bytes` limits their number.
+fn newest(folders: &[PathBuf]) -> Result<impl Iterator<Item = Found>, JournalError> {
+    let mut all = Vec::new();
+    for folder in folders {
+        let failed = |source| JournalError::Io {
+            tried: "list",
+            path: folder.clone(),
+            source,
+        };
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries.take(KEYS_MAX) {
+            let entry = entry.map_err(failed)?;
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let numbers = match segment_numbers(&entry.path()) {
+                // The key was forgotten meanwhile.
+                Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                numbers => numbers?,
+            };
+            let component = entry.file_name().to_string_lossy().into_owned();
+            // A long key is known only by its folder.
+            let key = key_of(&component).unwrap_or(component);
+            for path in numbers.into_iter().map(|first| segment_path(&entry.path(), first)) {
+                // A missing file was removed as too old.
+                if let Ok(modified) = fs::metadata(&path).and_then(|file| file.modified()) {
+                    all.push((modified, Found { key: key.clone(), path }));
+                }
+            }
+        }
+    }
+    all.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.path.cmp(&other.path)));
+    Ok(all.into_iter().map(|(_, found)| found))
+}
+
+impl Found {
+    /// The recording, if a guest of this digest made it. Otherwise reads only the header.
+    fn read_if_by(&self, digest: &str) -> Result<Option<Segment>, ReadError> {
+        let name = self.path.display().to_string();
+        let failed = |source| ReadError::Io {
+            file: name.clone(),
+            source,
+        };
+        let mut reader = BufReader::new(regular::open(&self.path).map_err(failed)?);
+        let mut bytes = Vec::new();
+        reader.read_until(b'\n', &mut bytes).map_err(failed)?;
+        if Segment::from_bytes(&name, &bytes)?.header.digest != digest {
+            return Ok(None);
+        }
+        reader.read_to_end(&mut bytes).map_err(failed)?;
+        Segment::from_bytes(&name, &bytes).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn recordings_come_newest_first_over_all_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |key: &str, first: u64, seconds: u64| {
+            let path = segment_path(&dir.path().join("journals").join(key), first);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let file = fs::File::create(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+                .unwrap();
+        };
+        write("b", 0, 10);
+        write("b", 100, 40);
+        write("default%2Fa", 0, 20);
+        write("default%2Fa", 90, 30);
+        write("c", 7, 30);
+        fs::write(dir.path().join("journals/c/notes.txt"), "").unwrap();
+        fs::write(dir.path().join("journals/stray"), "").unwrap();
+        let folders = [dir.path().join("journals"), dir.path().join("not there")];
+        let order = newest(&folders).unwrap().map(|found| {
+            let file = found.path.file_name().unwrap().to_string_lossy().into_owned();
+            format!("{} {file}", found.key)
+        });
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            [
+                "b 100.jsonl",
+                "c 7.jsonl",
+                "default/a 90.jsonl",
+                "default/a 0.jsonl",
+                "b 0.jsonl"
+            ]
+        );
+    }
 }

@@ -12,7 +12,6 @@
 //! `from` and `to` are TOML for JSON. TOML has no null, so a rule about null leaves the field out; JSON has no dates,
 //! so a rule with one never fits.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -35,14 +34,15 @@ struct File {
 /// # Errors
 /// One line with the file's name, and the line number if there is one: what was given, and what it must be.
 pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
-    let failed = |error: &dyn Display| format!("{}: {error}", file.display());
-    let text = regular::read_text(file, RULES_BYTES_MAX).map_err(|error| failed(&trueup_base::text::cause(&error)))?;
+    let name = file.display();
+    let text = regular::read_text(file, RULES_BYTES_MAX);
+    let text = text.map_err(|error| format!("{name}: {}", trueup_base::text::cause(&error)))?;
     let wrong = |at: Option<usize>, what: &str| match at {
         Some(at) => {
             let before = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-            format!("{}:{}: {what}", file.display(), before + 1)
+            format!("{name}:{}: {what}", before + 1)
         }
-        None => failed(&what),
+        None => format!("{name}: {what}"),
     };
     let File { accept } = toml::from_str(&text).map_err(|error| {
         let at = error.span().map(|span| span.start);

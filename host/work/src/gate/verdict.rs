@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trueup_base::text::counted;
-use trueup_instance::Program;
 
-use super::{Gate, Mode};
+use super::Mode;
 
 /// The maximum number of unreadable recordings that are named. All are counted.
 const PASSED_OVER_NAMED_MAX: usize = 5;
@@ -76,21 +74,14 @@ pub struct FirstDifference {
     pub file: PathBuf,
 }
 
+impl fmt::Display for FirstDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, what, file, .. } = self;
+        write!(f, "the first in `{key}` {what} (`{}`)", file.display())
+    }
+}
+
 impl Verdict {
-    pub(super) fn begin(candidate: &Arc<Program>, gate: &Gate) -> Self {
-        Self {
-            candidate: format!("{}@{}", candidate.guest.name, candidate.guest.version),
-            mode: gate.mode,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn refuse(mut self, why: String) -> Self {
-        self.refused = Some(why);
-        self.decide();
-        self
-    }
-
     /// Notes why not everything is replayed. The first reason counts.
     pub(super) fn give_up(&mut self, why: String) {
         self.given_up.get_or_insert(why);
@@ -151,9 +142,9 @@ impl Verdict {
     /// The command that shows the first difference again, for a candidate with this reference in the configuration or
     /// command. Empty if there is none. `config`: the file with its settings.
     pub fn shown_by(&self, reference: &str, afresh: bool, config: &str) -> String {
-        let guest = reference
-            .strip_prefix("builtin:")
-            .or_else(|| reference.strip_prefix("file:"));
+        let guest = ["builtin:", "file:"]
+            .iter()
+            .find_map(|kind| reference.strip_prefix(kind));
         let (Some(guest), Some(first)) = (guest, self.first.as_ref().or(self.first_undecided.as_ref())) else {
             return String::new();
         };
@@ -163,34 +154,25 @@ impl Verdict {
             true => format!("{}={config} ", trueup_config::CONFIG_ENV),
             false => String::new(),
         };
-        format!(
-            "; see `{config}trueup replay --guest {guest}{strict}{afresh} {}`",
-            first.file.display()
-        )
+        let file = first.file.display();
+        format!("; see `{config}trueup replay --guest {guest}{strict}{afresh} {file}`")
     }
-}
 
-impl Verdict {
     /// What was compared, or why nothing was.
     fn fmt_compared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recordings = counted(self.recordings, "recording", "recordings");
         let calls = counted(self.identical + self.differ, "call", "calls");
         match (&self.refused, &self.first) {
             (Some(why), _) => write!(f, "refused: {why}"),
-            (None, Some(first)) => write!(
-                f,
-                "{} of {calls} in {recordings} {}; the first in `{}` {} (`{}`)",
-                self.differ,
-                if self.differ == 1 { "differs" } else { "differ" },
-                first.key,
-                first.what,
-                first.file.display()
-            ),
-            (None, None) if self.mode == Mode::Off => write!(
-                f,
-                "nothing replayed: the gate is off; started from {}",
-                counted(self.recordings, "snapshot", "snapshots")
-            ),
+            (None, Some(first)) => {
+                let differ = counted(self.differ, "differs", "differ");
+                let (count, differ) = differ.split_once(' ').unwrap_or_default();
+                write!(f, "{count} of {calls} in {recordings} {differ}; {first}")
+            }
+            (None, None) if self.mode == Mode::Off => {
+                let snapshots = counted(self.recordings, "snapshot", "snapshots");
+                write!(f, "nothing replayed: the gate is off; started from {snapshots}")
+            }
             (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed"),
             (None, None) if self.calls_read == 0 => {
                 f.write_str("nothing replayed: the active version recorded no calls")
@@ -206,22 +188,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_compared(f)?;
         if let Some(first) = &self.first_undecided {
-            let undecided = counted(self.undecided, "call", "calls");
-            write!(
-                f,
-                "; {undecided} undecided, the first in `{}` {} (`{}`)",
-                first.key,
-                first.what,
-                first.file.display()
-            )?;
+            write!(f, "; {} undecided, {first}", counted(self.undecided, "call", "calls"))?;
         }
-        if let (Some(first), differ) = (&self.first_read, self.reads_differ) {
-            let reads = counted(differ, "read", "reads");
-            write!(
-                f,
-                "; {reads} differ{}, the first: {first}",
-                if differ == 1 { "s" } else { "" }
-            )?;
+        if let Some(first) = &self.first_read {
+            let differ = counted(self.reads_differ, "read differs", "reads differ");
+            write!(f, "; {differ}, the first: {first}")?;
         }
         if self.own_settings {
             f.write_str("; decided with its own settings, since it refuses the recorded ones")?;
@@ -231,11 +202,8 @@ impl fmt::Display for Verdict {
             write!(f, "; {accepted}")?;
         }
         if self.not_compared > 0 {
-            write!(
-                f,
-                "; {} after it not compared",
-                counted(self.not_compared, "call", "calls")
-            )?;
+            let calls = counted(self.not_compared, "call", "calls");
+            write!(f, "; {calls} after it not compared")?;
         }
         if let Some(why) = &self.given_up {
             write!(f, "; given up: {why}")?;

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
+use trueup_capabilities::reading::parsed;
 use trueup_capabilities::timers::Timers;
 use trueup_capabilities::{Backends, Host};
 use trueup_instance::{Instance, Instances, REPLAY_GUARD, Start};
@@ -20,17 +20,9 @@ use trueup_journal::{Ask, Entry, Event, Header, Tape};
 /// The call that fires a timer.
 const ON_TIMER: &str = "timer-events.on-timer";
 
-/// The id of the timer that a call fires. `None` if it is another call.
-fn fired(call: &str, args: &RawValue) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct OnTimer {
-        timer: u64,
-    }
-    if call != ON_TIMER {
-        return None;
-    }
-    let OnTimer { timer } = serde_json::from_str(args.get()).ok()?;
-    Some(timer)
+/// A number among the arguments of a call or a question.
+fn number(args: &RawValue, name: &str) -> Option<u64> {
+    parsed::<Value>(args)?.get(name)?.as_u64()
 }
 
 /// The requests of the active guest while it begins with this header at this time, with these waiting timers (when
@@ -41,7 +33,7 @@ pub(super) async fn asked(
     now_ms: u64,
     timers: &[(u64, u64)],
 ) -> Option<Vec<Entry>> {
-    let settings: Value = serde_json::from_str(header.settings.get()).ok()?;
+    let settings: Value = parsed(&header.settings)?;
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(now_ms)),
         ..Instances::trial()
@@ -65,39 +57,27 @@ pub(super) async fn asked(
 
 /// The timers that wait after these entries, which start where an instance begins: when each is due, and its id.
 pub(super) fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, u64)> {
-    #[derive(Deserialize)]
-    struct Schedule {
-        delay_ms: u64,
-    }
-    #[derive(Deserialize)]
-    struct Cancel {
-        timer: u64,
-    }
     let (mut now_ms, mut due) = (begun_ms, BTreeMap::new());
     for entry in entries {
         let Ask { name, args, answer } = match entry.event {
             Event::Call(call) => {
                 now_ms = call.at_ms;
-                if let Some(timer) = fired(&call.name, &call.args) {
-                    due.remove(&timer);
-                }
+                let fired = number(&call.args, "timer").filter(|_| call.name == ON_TIMER);
+                fired.and_then(|timer| due.remove(&timer));
                 continue;
             }
             Event::Ask(ask) => ask,
             _ => continue,
         };
-        let number = answer.and_then(|answer| answer.get().parse::<u64>().ok());
-        match (name.as_str(), number) {
+        let answered = answer.and_then(|answer| answer.get().parse::<u64>().ok());
+        match (name.as_str(), answered) {
             ("clock.now-ms", Some(now)) => now_ms = now,
             ("timers.schedule", Some(timer)) => {
-                if let Ok(Schedule { delay_ms }) = serde_json::from_str(args.get()) {
-                    due.insert(timer, now_ms.saturating_add(delay_ms));
-                }
+                let delay_ms = number(&args, "delay_ms");
+                due.extend(delay_ms.map(|delay_ms| (timer, now_ms.saturating_add(delay_ms))));
             }
             ("timers.cancel", _) => {
-                if let Ok(Cancel { timer }) = serde_json::from_str(args.get()) {
-                    due.remove(&timer);
-                }
+                number(&args, "timer").and_then(|timer| due.remove(&timer));
             }
             _ => {}
         }
@@ -125,7 +105,9 @@ mod tests {
         ];
         let entries = lines.map(|line| Entry::parse(line).unwrap());
         assert_eq!(waiting(50, entries), [(55, 1), (123, 3)]);
-        let args = RawValue::from_string(r#"{"timer":7}"#.to_owned()).unwrap();
-        assert_eq!((fired(ON_TIMER, &args), fired("syncer.sync", &args)), (Some(7), None));
+        let other = r#"{"n":11,"at_ms":121,"call":"syncer.sync","args":{"timer":1}}"#;
+        let fired = r#"{"n":12,"at_ms":122,"call":"timer-events.on-timer","args":{"timer":1}}"#;
+        let after = |last: &str| waiting(50, [lines[0], last].map(|line| Entry::parse(line).unwrap()));
+        assert_eq!((after(other), after(fired)), (vec![(55, 1)], vec![]));
     }
 }

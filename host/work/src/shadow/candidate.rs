@@ -3,16 +3,19 @@
 //! The instance lives from call to call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms
 //! for a service of two ports, unoptimised, on two cores).
 
-use std::path::Path;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
+use trueup_base::regular;
+use trueup_engine::Digest;
 use trueup_instance::replay::{self, Cpu, Options, ReplayError};
-use trueup_instance::{Instance, Instances};
-use trueup_journal::{Entry, Header, Outcome, Segment, first_asks};
+use trueup_instance::{Instance, Instances, with_causes};
+use trueup_journal::{Entry, Event, Header, Outcome, Scan, Segment, first_asks, segment_numbers, segment_path};
 
-use super::reading::Reading;
 use super::status::Verdict;
 use super::{Job, Setup, begun};
 
@@ -20,6 +23,13 @@ use super::{Job, Setup, begun};
 /// candidate is then soon reported as a difference, and the calls behind it are compared too. A call takes
 /// milliseconds; a second leaves room for a busy machine.
 pub const CPU_MORE_MAX: Duration = Duration::from_secs(1);
+
+/// The maximum bytes that are read at once: the calls of a service of 100 ports x 100 servers take 10 MiB. The shadow
+/// passes over a longer call, so that the host need not hold it.
+const LINES_BYTES_MAX: usize = 16 << 20;
+
+/// A segment that is longer is not kept from call to call: 64 keys have one each.
+const KEPT_BYTES_MAX: u64 = 2 << 20;
 
 /// The candidate's settings, plus those that the active instance has and the configuration does not: an adapter gave
 /// them to this key.
@@ -29,17 +39,15 @@ fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<R
     };
     let mut settings = candidate.clone();
     let begun: Map<String, Value> = serde_json::from_str(begun.get()).ok()?;
-    let own = begun
-        .into_iter()
-        .filter(|(name, _)| !active.contains_key(name) && !candidate.contains_key(name));
-    settings.extend(own);
+    let is_own = |name: &String| !active.contains_key(name) && !candidate.contains_key(name);
+    settings.extend(begun.into_iter().filter(|(name, _)| is_own(name)));
     to_raw_value(&settings).ok()
 }
 
 /// The candidate's instance of one key.
 pub(super) struct CandidateInstance {
     /// The recording of the active instance.
-    reading: Reading,
+    pub(super) reading: Reading,
     /// The last known state. `None` if that is the beginning of the segment.
     begin: Option<Begin>,
     /// `None` if it must begin.
@@ -77,24 +85,18 @@ impl CandidateInstance {
     /// # Errors
     /// One line: why it can't be read.
     pub(super) fn at(folder: &Path, n: u64, before: Option<Self>, versions: &Setup) -> Result<Self, String> {
-        let (reading, begin, instance, next_n) = match before {
-            Some(before) => (Some(before.reading), before.begin, before.instance, before.next_n),
-            None => (None, None, None, 0),
-        };
-        let first = reading.as_ref().map(|reading| reading.first);
-        let reading = Reading::of(folder, n, reading, &versions.active.program.guest.digest)?;
-        let goes_on = first == Some(reading.first);
+        let (before, state) = before
+            .map(|it| (it.reading, (it.begin, it.instance, it.next_n)))
+            .unzip();
+        let first = before.as_ref().map(|before| before.first);
+        let reading = Reading::of(folder, n, before, &versions.active.program.guest.digest)?;
+        let (begin, instance, next_n) = state.filter(|_| first == Some(reading.first)).unwrap_or_default();
         Ok(Self {
             reading,
-            begin: begin.filter(|_| goes_on),
-            instance: instance.filter(|_| goes_on && next_n == n),
+            begin,
+            instance: instance.filter(|_| next_n == n),
             next_n,
         })
-    }
-
-    /// Whether it takes too much memory to be kept for the next call, which then begins anew.
-    pub(super) fn is_long(&self) -> bool {
-        self.reading.is_long()
     }
 
     /// Has the candidate make the call, with the recorded answers, and compares the result.
@@ -209,11 +211,8 @@ impl CandidateInstance {
             (from, start) = (begin.n, &begin.start);
             header.snapshot = Some(begin.snapshot.clone());
         }
-        let calls = self
-            .reading
-            .entries
-            .iter()
-            .filter(|entry| (from..end).contains(&entry.n));
+        let calls = self.reading.entries.iter();
+        let calls = calls.filter(|entry| (from..end).contains(&entry.n));
         (first, header, start.iter().chain(calls).cloned().collect())
     }
 }
@@ -267,6 +266,98 @@ impl From<&Outcome> for Judged {
             what: outcome.one_line(),
         }
     }
+}
+
+/// A segment of a recording that grows while it is read, as far as it is read.
+pub(super) struct Reading {
+    path: PathBuf,
+    scan: Scan,
+    /// The bytes of the lines that are read.
+    bytes: u64,
+    /// The number of its header's entry.
+    first: u64,
+    header: Header,
+    /// The entries after the header.
+    entries: Vec<Entry>,
+}
+
+impl Reading {
+    /// The segment with entry `n` of the recording in `folder`, up to its present end. Goes on with `before` if that is
+    /// the same.
+    ///
+    /// # Errors
+    /// One line: it can't be read, it is gone, or a guest other than `by` recorded it.
+    fn of(folder: &Path, n: u64, before: Option<Self>, by: &Digest) -> Result<Self, String> {
+        let numbers = segment_numbers(folder).map_err(with_causes)?;
+        let first = numbers.into_iter().rev().find(|first| *first < n);
+        let first = first.ok_or("its recording is not kept any more")?;
+        let reading = match before.filter(|before| before.first == first) {
+            Some(mut before) => {
+                let (entries, bytes) = read(&before.path, &mut before.scan, before.bytes)?;
+                before.entries.extend(entries);
+                Self { bytes, ..before }
+            }
+            None => Self::open(segment_path(folder, first), first)?,
+        };
+        match reading.header.digest == by.to_string() {
+            true => Ok(reading),
+            false => Err("another version recorded it".to_owned()),
+        }
+    }
+
+    fn open(path: PathBuf, first: u64) -> Result<Self, String> {
+        let mut scan = Scan::new(&path.display().to_string());
+        let (entries, bytes) = read(&path, &mut scan, 0)?;
+        let mut entries = entries.into_iter();
+        let Some(Event::Header(header)) = entries.next().map(|entry| entry.event) else {
+            return Err("its recording has no header yet".to_owned());
+        };
+        Ok(Self {
+            path,
+            scan,
+            bytes,
+            first,
+            header: *header,
+            entries: entries.collect(),
+        })
+    }
+
+    /// Whether it is too long to be kept for the next call, which then begins anew.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes > KEPT_BYTES_MAX
+    }
+
+    /// Where the call with entry `n` is among the entries, with its ending. `None` if it has no ending.
+    fn call(&self, n: u64) -> Option<Range<usize>> {
+        let at = self.entries.iter().position(|entry| entry.n == n)?;
+        let mut entries = self.entries.get(at..)?.iter();
+        let ending = entries.position(|entry| matches!(entry.event, Event::Ending(_)))?;
+        Some(at..at + ending + 1)
+    }
+}
+
+/// The whole lines from byte `from` on, and where they end.
+fn read(path: &Path, scan: &mut Scan, from: u64) -> Result<(Vec<Entry>, u64), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut file = regular::open(path).map_err(failed)?;
+    file.seek(SeekFrom::Start(from)).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() < from {
+        return Err("another recording took its place".to_owned());
+    }
+    let mut text = Vec::new();
+    let limit = LINES_BYTES_MAX as u64 + 1;
+    file.take(limit).read_to_end(&mut text).map_err(failed)?;
+    if text.len() > LINES_BYTES_MAX {
+        return Err("it is too long to compare".to_owned());
+    }
+    let (mut entries, mut bytes) = (Vec::new(), from);
+    // The host may be writing the last line.
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    for line in lines.filter_map(|line| line.strip_suffix(b"\n")) {
+        entries.push(scan.line(line).map_err(with_causes)?);
+        bytes += line.len() as u64 + 1;
+    }
+    Ok((entries, bytes))
 }
 
 #[cfg(test)]

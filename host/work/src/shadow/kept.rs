@@ -5,13 +5,11 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trueup_base::folder;
 use trueup_base::replace::{Durable, remove, replace_file};
 use trueup_journal::{Segment, path_component};
-
-use super::rate::Rate;
 
 /// The maximum number of differences kept; the newest stay. The first few show what is wrong with a candidate.
 pub const KEPT_FILES_MAX: usize = 100;
@@ -124,6 +122,38 @@ fn number_of(name: &str) -> Option<u64> {
     number.parse().ok()
 }
 
+/// A rate limit: a number at once, then a number per second. Times are arguments.
+#[derive(Debug)]
+struct Rate {
+    /// One slot becomes free in each such interval.
+    every: Duration,
+    at_once: u32,
+    /// When all slots are free again. `None` before the first action.
+    free_at: Option<Instant>,
+}
+
+impl Rate {
+    fn new(at_once: u32, per_second: u32) -> Self {
+        Self {
+            every: Duration::from_secs(1) / per_second.max(1),
+            at_once,
+            free_at: None,
+        }
+    }
+
+    /// Whether one more action is allowed now.
+    fn has(&self, now: Instant) -> bool {
+        let taken = |free_at: Instant| free_at.saturating_duration_since(now);
+        self.free_at
+            .is_none_or(|free_at| taken(free_at) + self.every <= self.every * self.at_once)
+    }
+
+    /// Counts an action.
+    fn take(&mut self, now: Instant) {
+        self.free_at = Some(self.free_at.map_or(now, |free_at| free_at.max(now)) + self.every);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use trueup_journal::Header;
@@ -179,5 +209,28 @@ mod tests {
         fs::remove_dir(&folder).unwrap();
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
+    }
+
+    #[test]
+    fn so_many_at_once_and_then_so_many_a_second() {
+        let begun = Instant::now();
+        let mut rate = Rate::new(3, 2);
+        let mut done_at = |after_ms: u64| {
+            let now = begun + Duration::from_millis(after_ms);
+            let mut done = 0;
+            while rate.has(now) {
+                rate.take(now);
+                done += 1;
+            }
+            done
+        };
+        assert_eq!([done_at(0), done_at(0)], [3, 0]);
+        assert_eq!([done_at(499), done_at(500), done_at(500)], [0, 1, 0]);
+        assert_eq!(done_at(1_500), 2);
+        assert_eq!(
+            done_at(60_000),
+            3,
+            "no more than at once, however long nothing was done"
+        );
     }
 }

@@ -18,29 +18,33 @@
 mod begun;
 mod candidate;
 mod kept;
-mod rate;
-mod reading;
 mod status;
-mod worker;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use lru::LruCache;
 use tokio::sync::{mpsc, oneshot, watch};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::metrics::Registry;
 use trueup_engine::Digest;
 use trueup_instance::Instances;
 use trueup_instance::replay::Compare;
 
 pub use self::candidate::CPU_MORE_MAX;
+use self::candidate::{CandidateInstance, Judged};
+use self::kept::Kept;
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX};
 pub use self::status::{Difference, LAST_MAX, PromotionRefused, Status, Verdict};
-pub use self::worker::KEYS_MAX;
 
 /// The maximum number of calls that wait for a candidate: five seconds of 200 changes a second.
 pub const QUEUE_CALLS_MAX: usize = 1_000;
+
+/// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
+/// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.
+pub const KEYS_MAX: usize = 64;
 
 /// The versions to compare, and where the results go.
 pub struct Setup {
@@ -61,7 +65,6 @@ pub struct Setup {
 pub struct Shadow {
     shared: Arc<Shared>,
     jobs: mpsc::Sender<Job>,
-    same_in_a_row: watch::Receiver<u64>,
     /// The version whose calls are compared.
     active: Digest,
     _stop: oneshot::Sender<()>,
@@ -78,7 +81,7 @@ struct Job {
 
 /// What the caller and the candidate's thread share.
 struct Shared {
-    status: Mutex<Status>,
+    status: watch::Sender<Status>,
     metrics: Arc<Registry>,
     name: &'static str,
 }
@@ -102,19 +105,25 @@ impl Shadow {
             ));
         }
         let digest = active.guest.digest;
+        let status = Status {
+            candidate: candidate.guest.name.clone(),
+            version: candidate.guest.version.clone(),
+            digest: candidate.guest.digest.to_string(),
+            since_ms: SystemClock.now_ms(),
+            ..Status::default()
+        };
         let shared = Arc::new(Shared {
-            status: Mutex::new(Status::begin(&candidate.guest)),
+            status: watch::Sender::new(status),
             metrics: Arc::clone(&setup.metrics),
             name: setup.active.name,
         });
         let (jobs, queue) = mpsc::channel(QUEUE_CALLS_MAX);
-        let (count_same, same_in_a_row) = watch::channel(0);
         let (stop, stopped) = oneshot::channel::<()>();
         let (begun_reply, begun) = oneshot::channel();
         let of_worker = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("shadow".to_owned())
-            .spawn(move || worker::run(setup, of_worker, count_same, queue, stopped, begun_reply))
+            .spawn(move || run(setup, of_worker, queue, stopped, begun_reply))
             .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
         begun
             .await
@@ -122,7 +131,6 @@ impl Shadow {
         Ok(Self {
             shared,
             jobs,
-            same_in_a_row,
             active: digest,
             _stop: stop,
         })
@@ -135,26 +143,28 @@ impl Shadow {
         let key = key.to_owned();
         let job = n.filter(|_| *digest == self.active).map(|n| Job { key, n, took });
         // Locked until the call is counted: the candidate's thread may take it at once.
-        let mut status = self.shared.status.lock();
-        match job.is_some_and(|job| self.jobs.try_send(job).is_ok()) {
+        let send = |status: &mut Status| match job.is_some_and(|job| self.jobs.try_send(job).is_ok()) {
             true => status.waiting += 1,
-            false => self.shared.skip(&mut status),
-        }
+            false => self.shared.skip(status),
+        };
+        self.shared.status.send_modify(send);
     }
 
     /// The results so far.
     pub fn status(&self) -> Status {
-        self.shared.status.lock().clone()
+        self.shared.status.borrow().clone()
     }
 
     /// A promotion was refused; `None` if another one is tried.
     pub fn promotion_refused(&self, refused: Option<PromotionRefused>) {
-        self.shared.status.lock().promotion_refused = refused;
+        self.shared
+            .status
+            .send_modify(|status| status.promotion_refused = refused);
     }
 
-    /// How many calls were the same since the last that was not. Closed if the shadow has ended.
-    pub fn same_in_a_row(&self) -> watch::Receiver<u64> {
-        self.same_in_a_row.clone()
+    /// The results, as they change. Closed if the shadow has ended.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.shared.status.subscribe()
     }
 }
 
@@ -169,5 +179,102 @@ impl Shared {
     fn count(&self, verdict: Verdict) {
         let labels = [("guest", self.name), ("verdict", &verdict.to_string())];
         self.metrics.count("trueup_shadow_calls_total", &labels, 1);
+    }
+}
+
+/// The candidate's thread: takes calls from the queue, has the candidate make them, and counts the results.
+struct Worker {
+    versions: Setup,
+    shared: Arc<Shared>,
+    kept: Kept,
+    candidates: LruCache<String, CandidateInstance>,
+}
+
+/// Works until it is stopped, or its owner is gone.
+fn run(
+    versions: Setup,
+    shared: Arc<Shared>,
+    jobs: mpsc::Receiver<Job>,
+    stopped: oneshot::Receiver<()>,
+    begun_reply: oneshot::Sender<Result<(), String>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|error| format!("no runtime for a candidate in shadow: {error}"));
+    let begun = runtime.and_then(|runtime| {
+        // The candidate must accept its settings.
+        let started = versions.candidate.start_unrecorded("shadow", Instances::trial(), None);
+        runtime.block_on(started).map_err(|error| error.to_string())?;
+        let folder = &versions.folder;
+        let kept =
+            Kept::open(folder).map_err(|error| format!("the shadow's folder `{}`: {error}", folder.display()))?;
+        let worker = Worker {
+            versions,
+            shared,
+            kept,
+            candidates: LruCache::new(NonZeroUsize::new(KEYS_MAX).unwrap_or(NonZeroUsize::MIN)),
+        };
+        Ok((runtime, worker))
+    });
+    // If the owner no longer waits, `stopped` reports it.
+    let _ = begun_reply.send(begun.as_ref().map(drop).map_err(Clone::clone));
+    if let Ok((runtime, worker)) = begun {
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                () = worker.work(jobs) => {}
+            }
+        });
+    }
+}
+
+impl Worker {
+    async fn work(mut self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(job) = jobs.recv().await {
+            self.one(&job).await;
+            self.shared.status.send_modify(|status| status.waiting -= 1);
+        }
+    }
+
+    async fn one(&mut self, job: &Job) {
+        let before = self.candidates.pop(&job.key);
+        let folder = self.versions.active.recording(&job.key);
+        let mut candidate = match CandidateInstance::at(&folder, job.n, before, &self.versions) {
+            Ok(candidate) => candidate,
+            Err(why) => return self.skip(job, &why),
+        };
+        match candidate.call(&self.versions, job).await {
+            Judged::Same => {
+                self.shared.status.send_modify(Status::same);
+                self.shared.count(Verdict::Same);
+            }
+            Judged::NotSame { verdict, n, what } => self.not_same(job, &candidate, verdict, n, what),
+            Judged::Not(why) => return self.skip(job, &why),
+        }
+        if !candidate.reading.is_long() {
+            self.candidates.push(job.key.clone(), candidate);
+        }
+    }
+
+    fn not_same(&mut self, job: &Job, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
+        let now = Instant::now();
+        let has_room = self.kept.has_room(now);
+        let recording = has_room.then(|| candidate.recording_of(job.n, &self.versions));
+        let file = recording.and_then(|recording| self.kept.keep(&job.key, &recording.ok()?, now));
+        let difference = Difference {
+            key: job.key.clone(),
+            verdict,
+            n,
+            what,
+            file,
+        };
+        self.shared.status.send_modify(|status| status.not_same(difference));
+        self.shared.count(verdict);
+    }
+
+    /// The call is not compared. The next one of its key begins anew, with a state of the active guest.
+    fn skip(&self, job: &Job, why: &str) {
+        tracing::debug!(instance = job.key, "not compared in shadow: {why}");
+        self.shared.status.send_modify(|status| self.shared.skip(status));
     }
 }

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use trueup_base::clock::{Clock, SystemClock};
-use trueup_engine::Guest;
 
 /// How many of the last differences a status lists. All are counted, and the newest are kept as files.
 pub const LAST_MAX: usize = 10;
@@ -85,16 +83,6 @@ pub struct Difference {
 }
 
 impl Status {
-    pub(super) fn begin(candidate: &Guest) -> Self {
-        Self {
-            candidate: candidate.name.clone(),
-            version: candidate.version.clone(),
-            digest: candidate.digest.to_string(),
-            since_ms: SystemClock.now_ms(),
-            ..Self::default()
-        }
-    }
-
     pub(super) fn same(&mut self) {
         self.compared += 1;
         self.same += 1;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use trueup_config::{FailurePolicy, OnFailure};
 use trueup_registry::Reference;
@@ -64,12 +65,9 @@ impl FallBackRequests {
 
     /// Whether a request waits for its answer. A request whose receiver is gone does not.
     pub(crate) fn is_under_way(&mut self) -> bool {
-        let waits = |answer: &mut oneshot::Receiver<()>| answer.try_recv() == Err(oneshot::error::TryRecvError::Empty);
-        let is_under_way = self.under_way.as_mut().is_some_and(waits);
-        if !is_under_way {
-            self.under_way = None;
-        }
-        is_under_way
+        self.under_way
+            .take_if(|answer| answer.try_recv() != Err(TryRecvError::Empty));
+        self.under_way.is_some()
     }
 
     /// Returns when the request was answered, either way. Never returns if there is none. Safe to drop.

@@ -18,7 +18,7 @@ use trueup_instance::Program;
 use super::fall_back::FallBack;
 use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
-use super::proof::{Against, Proven, Refused, Step, prove, trusted};
+use super::proof::{Against, Refused, Step, prove, trusted};
 use super::revisions::{By, Revision, Revisions};
 use crate::lifecycle::active::Handover;
 
@@ -73,8 +73,7 @@ impl Manager {
     pub(super) fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
         self.managed.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.managed.keys().copied().collect();
-            let known = known.join(", ");
-            ManageError::NotFound(format!("no guest `{name}` runs here; there are: {known}"))
+            ManageError::NotFound(format!("no guest `{name}` runs here; there are: {}", known.join(", ")))
         })
     }
 
@@ -126,12 +125,8 @@ impl Manager {
     pub async fn reconcile(&self, name: &str, key: &str) -> Result<(), ManageError> {
         let managed = self.managed(name)?;
         let asked = managed.active.queue_first(key).await;
-        self.write_down(
-            managed,
-            "reconcile",
-            key,
-            asked.as_ref().err().map_or("queued", |why| why),
-        );
+        let outcome = asked.as_ref().err().map_or("queued", |why| why);
+        self.write_down(managed, "reconcile", key, outcome);
         asked.map_err(|why| ManageError::nothing(name, why))
     }
 
@@ -272,10 +267,7 @@ impl Manager {
         };
         let activated = self.try_activate(managed, fetched, &activation).await;
         if !activation.dry_run {
-            let outcome = match &activated {
-                Ok(activated) => activated.to_string(),
-                Err(refused) => refused.to_string(),
-            };
+            let outcome = activated.as_ref().map_or_else(ToString::to_string, ToString::to_string);
             self.write_down(managed, &activation.by.to_string(), &activation.reference, &outcome);
         }
         let activated = activated.map_err(refused)?;
@@ -303,43 +295,44 @@ impl Manager {
             patience: FIRST_CALLS_MAX,
             loader: &self.guests.loader,
         };
-        let Proven { instances, report } = prove(fetched.program, managed.worlds, &against).await?;
+        let (instances, report) = prove(fetched.program, managed.worlds, &against).await?;
         let guest = instances.program.guest.clone();
-        let revision = if activation.dry_run {
-            None
-        } else {
-            if let Some(bytes) = fetched.bytes {
-                self.guests.keep(&bytes)?;
-            }
-            let revision = Revision {
-                vouched: fetched.vouched,
-                note: activation.note.clone(),
-                afresh: instances.afresh,
-                ..Revision::new(&guest, activation.reference.clone(), activation.by)
-            };
-            Some(hand_over(managed, instances, revision).await?)
+        let revision = Revision {
+            vouched: fetched.vouched,
+            note: activation.note.clone(),
+            afresh: instances.afresh,
+            ..Revision::new(&guest, activation.reference.clone(), activation.by)
         };
-        Ok(Activated {
+        let mut activated = Activated {
             guest: managed.name.to_owned(),
-            revision,
+            revision: None,
             name: guest.name,
             version: guest.version,
             digest: guest.digest.to_string(),
             by: activation.by,
             note: activation.note.clone(),
             proof: report,
-        })
+        };
+        if !activation.dry_run {
+            if let Some(bytes) = fetched.bytes {
+                self.guests.keep(&bytes)?;
+            }
+            activated.revision = Some(hand_over(managed, instances, revision).await?);
+        }
+        Ok(activated)
     }
 }
 
 /// Why a rollback names no version by itself.
 fn no_previous(name: &str, revisions: &Revisions) -> String {
     let before = revisions.before().map(|before| {
-        let Revision { revision, version, .. } = before;
-        format!(
-            "; for `{}@{version}`, which was active before: trueup guest rollback {name} --to {revision}",
-            before.name
-        )
+        let Revision {
+            revision: to,
+            name: guest,
+            version,
+            ..
+        } = before;
+        format!("; for `{guest}@{version}`, which was active before: trueup guest rollback {name} --to {to}")
     });
     format!(
         "there is no earlier version to go back to{}",
@@ -370,8 +363,8 @@ async fn hand_over(
     let revisions = Arc::clone(&managed.revisions);
     let number = managed.revisions.lock().next_number();
     let commit = Box::new(move || {
-        let mut revisions = revisions.lock();
-        revisions.push(revision).map(drop).map_err(|error| error.to_string())
+        let pushed = revisions.lock().push(revision);
+        pushed.map(drop).map_err(|error| error.to_string())
     });
     let (reply, replied) = oneshot::channel();
     let handover = Handover {
@@ -379,12 +372,8 @@ async fn hand_over(
         commit,
         reply,
     };
-    let stops = |why: String| Refused::new(Step::State, why);
-    let sent = managed.handovers.send(handover).await;
-    sent.map_err(|_| stops("the host stops".to_owned()))?;
-    match replied.await {
-        Ok(Ok(())) => Ok(number),
-        Ok(Err(why)) => Err(stops(why)),
-        Err(_) => Err(stops("the host stops".to_owned())),
-    }
+    // If the loop has ended, it drops the reply too.
+    let _ = managed.handovers.send(handover).await;
+    let replied = replied.await.unwrap_or_else(|_| Err("the host stops".to_owned()));
+    replied.map(|()| number).map_err(|why| Refused::new(Step::State, why))
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use trueup_base::text::counted;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::questions::granted_by;
 use trueup_config::Proof;
@@ -77,22 +78,12 @@ pub struct Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let self_test = match self.self_test {
-            None => "no self-test".to_owned(),
-            Some(1) => "1 scenario passed".to_owned(),
-            Some(scenarios) => format!("{scenarios} scenarios passed"),
-        };
-        match &self.gate {
-            None => write!(f, "{self_test}"),
-            Some(gate) => write!(f, "{self_test}; gate: {gate}"),
+        match self.self_test {
+            None => f.write_str("no self-test")?,
+            Some(passed) => write!(f, "{} passed", counted(passed, "scenario", "scenarios"))?,
         }
+        self.gate.as_ref().map_or(Ok(()), |gate| write!(f, "; gate: {gate}"))
     }
-}
-
-/// A candidate that passed.
-pub(crate) struct Proven {
-    pub(crate) instances: Instances,
-    pub(crate) report: Report,
 }
 
 /// How often the gate is tried again until the active version has decided something.
@@ -114,11 +105,15 @@ pub(crate) struct Against<'a> {
     pub(crate) loader: &'a Loader,
 }
 
-/// Runs a candidate's checks. It must be of one of `worlds`.
+/// Runs a candidate's checks. It must be of one of `worlds`. Returns its instances, and what it passed.
 ///
 /// # Errors
 /// At which step it fails, and why.
-pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Against<'_>) -> Result<Proven, Refused> {
+pub(crate) async fn prove(
+    program: Arc<Program>,
+    worlds: Worlds,
+    against: &Against<'_>,
+) -> Result<(Instances, Report), Refused> {
     let Against { active, proof, .. } = against;
     of_world(&program, worlds)?;
     may_begin_afresh(&program, proof.afresh)?;
@@ -157,7 +152,7 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
         self_test,
         gate: Some(verdict),
     };
-    Ok(Proven { instances, report })
+    Ok((instances, report))
 }
 
 /// # Errors
@@ -230,14 +225,12 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refus
     // A snapshot is taken between calls, where a recording has no place for questions.
     let mut entries = instance.host_mut().tape.take_entries().into_iter();
     if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {
-        let guest = &instances.program.guest;
-        return Err(Refused::new(
-            Step::Load,
-            format!(
-                "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
-                guest.name, guest.version, ask.name
-            ),
-        ));
+        let (guest, asked) = (&instances.program.guest, ask.name);
+        let why = format!(
+            "guest `{}@{}` asks `{asked}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
+            guest.name, guest.version
+        );
+        return Err(Refused::new(Step::Load, why));
     }
     Ok(snapshot)
 }
@@ -250,20 +243,15 @@ pub(crate) async fn self_test(instances: &Instances, proof: &Proof, loader: &Loa
     let Some(folder) = &proof.self_test else {
         return Ok(None);
     };
-    let failed = |why: String| Refused::new(Step::SelfTest, why);
     let stage = loader.for_scenarios(BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
     let summary = trueup_scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
-    if let Some(error) = summary.errors.first() {
-        return Err(failed(error.clone()));
+    let failure = summary.errors.first().cloned().or_else(|| summary.first_failure());
+    let none = || format!("{}: holds no scenario", folder.display());
+    match failure.or_else(|| (summary.passed == 0).then(none)) {
+        Some(why) => Err(Refused::new(Step::SelfTest, why)),
+        None => Ok(Some(summary.passed)),
     }
-    if let Some(failure) = summary.first_failure() {
-        return Err(failed(failure));
-    }
-    if summary.passed == 0 {
-        return Err(failed(format!("{}: holds no scenario", folder.display())));
-    }
-    Ok(Some(summary.passed))
 }
 
 /// The checks of a version that was once active, or is trusted: that it runs, and accepts the state.

@@ -40,9 +40,8 @@ impl Manager {
         if let Some(bytes) = candidate.bytes.take() {
             self.guests.keep(&bytes).map_err(refused)?;
         }
-        let shadow = Shadow::start(setup)
-            .await
-            .map_err(|why| refused(Refused::new(Step::Settings, why)))?;
+        let started = Shadow::start(setup).await;
+        let shadow = started.map_err(|why| refused(Refused::new(Step::Settings, why)))?;
         let shadow = Arc::new(shadow);
         let status = shadow.status();
         self.end_shadow(managed);
@@ -103,8 +102,8 @@ impl Manager {
         let _changing = changing(managed)?;
         let (_, compared) = self.compared(name)?;
         compared.shadow.promotion_refused(None);
-        let mut same = compared.shadow.same_in_a_row();
-        let reached = *same.borrow_and_update();
+        let mut status = compared.shadow.watch();
+        let reached = status.borrow_and_update().same_in_a_row;
         let Some(after) = after.filter(|after| *after > reached) else {
             let activated = self.promote_now(managed, &compared).await?;
             return Ok(Promotion::Done(Box::new(activated)));
@@ -113,7 +112,7 @@ impl Manager {
         let name = managed.name;
         let task = tokio::spawn(async move {
             // Ending the comparison also aborts this task.
-            if same.wait_for(|same| *same >= after).await.is_ok() {
+            if status.wait_for(|status| status.same_in_a_row >= after).await.is_ok() {
                 manager.promote_reached(name, &compared).await;
             }
         });
@@ -128,15 +127,9 @@ impl Manager {
     async fn promote_reached(&self, name: &str, compared: &Compared) {
         let Ok(managed) = self.managed(name) else { return };
         let _changing = managed.changing.lock().await;
-        let is_current = managed
-            .compared
-            .lock()
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(&current.shadow, &compared.shadow));
-        if !is_current {
-            return;
-        }
-        if let Err(error) = self.promote_now(managed, compared).await {
+        let is_it = |current: &Compared| Arc::ptr_eq(&current.shadow, &compared.shadow);
+        let is_current = managed.compared.lock().as_ref().is_some_and(is_it);
+        if is_current && let Err(error) = self.promote_now(managed, compared).await {
             self.report_refused(&error);
             // It is not retried automatically. This aborts the task, which has nothing left to do.
             *managed.promotion.lock() = None;
@@ -160,13 +153,10 @@ impl Manager {
             )),
         };
         let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
-        if let Err(error) = &activated {
-            compared.shadow.promotion_refused(Some(PromotionRefused {
-                at_ms: SystemClock.now_ms(),
-                why: error.to_string(),
-            }));
-        }
-        activated
+        activated.inspect_err(|error| {
+            let (at_ms, why) = (SystemClock.now_ms(), error.to_string());
+            compared.shadow.promotion_refused(Some(PromotionRefused { at_ms, why }));
+        })
     }
 
     fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {

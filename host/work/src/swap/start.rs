@@ -91,11 +91,18 @@ pub(crate) async fn begin(
                 return section.refused(&refused, instances(active), revisions).await;
             }
         },
-        None => section.tested(instances(Arc::clone(&fetched.program))).await?,
+        // It is tested by itself.
+        None => {
+            let fetched = instances(Arc::clone(&fetched.program));
+            let tested = self_test(&fetched, &section.guest.proof, &section.guests.loader).await;
+            tested.map_err(|refused| section.misused(&refused.to_string()))?;
+            fetched
+        }
     };
-    let is_other = with.program.guest.digest != fetched.program.guest.digest;
     let mut begun = section.begun(with, revisions, None).await?;
-    begun.other = is_other.then(|| section.other(&begun));
+    if begun.instances.program.guest.digest != fetched.program.guest.digest {
+        begun.other = Some(section.other(&begun));
+    }
     if write {
         section.write_down(&fetched, &mut begun, configured)?;
     }
@@ -179,16 +186,14 @@ impl GuestSection<'_> {
                 problem += self.note_of_settings(&active);
             }
             None => {
-                problem +=
-                    " with the settings of the configuration: the state folder does not say with which it ran before";
+                let unknown = "the state folder does not say with which it ran before";
+                problem += &format!(" with the settings of the configuration: {unknown}");
             }
         }
         let begun = self.begun(active, revisions, Some(problem)).await;
         begun.map_err(|error| {
-            self.misused(&format!(
-                "{} is {refused}; the active version can't go on with these settings either: {error}",
-                self.guest.reference
-            ))
+            let either = "the active version can't go on with these settings either";
+            self.misused(&format!("{} is {refused}; {either}: {error}", self.guest.reference))
         })
     }
 
@@ -208,24 +213,15 @@ impl GuestSection<'_> {
             loader: &self.guests.loader,
         };
         let proven = prove(Arc::clone(fetched), self.worlds, &against).await;
-        let proven = proven.map_err(|mut refused| {
+        let (_, report) = proven.map_err(|mut refused| {
             if refused.step == Step::Gate {
-                refused.why += &format!(
-                    "; to take it all the same: `gate = \"report\"` in [guests.{}]",
-                    self.name
-                );
+                let name = self.name;
+                refused.why += &format!("; to take it all the same: `gate = \"report\"` in [guests.{name}]");
             }
             refused
         })?;
-        tracing::info!("guest `{}`: {reference} passed: {}", self.name, proven.report);
+        tracing::info!("guest `{}`: {reference} passed: {report}", self.name);
         Ok(())
-    }
-
-    /// Tests the configured version by itself: there is no active one.
-    async fn tested(&self, fetched: Instances) -> Result<Instances, SetupError> {
-        let tested = self_test(&fetched, &self.guest.proof, &self.guests.loader).await;
-        tested.map_err(|refused| self.misused(&refused.to_string()))?;
-        Ok(fetched)
     }
 
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
@@ -238,9 +234,8 @@ impl GuestSection<'_> {
         revisions: &Revisions,
     ) -> Result<(Arc<Program>, String), SetupError> {
         let reference = self.guest.reference.to_string();
-        let is_as_before = revisions
-            .configured()
-            .is_some_and(|before| before.reference == reference);
+        let before = revisions.configured();
+        let is_as_before = before.is_some_and(|before| before.reference == reference);
         match active {
             Some(active) if is_as_before && !error.is_vouched_for => {
                 let problem = self.stays(&error.refused.to_string(), &active, revisions);
