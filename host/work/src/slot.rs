@@ -86,10 +86,9 @@ impl InstanceSlot {
     /// Calls get these backends from here on. An open instance goes on in its stream of random numbers.
     pub(crate) fn set_backends(&mut self, mut backends: Backends) {
         backends.usage = Arc::clone(&self.active.usage);
-        if let Some(open) = &mut self.live {
-            let its = &mut open.instance.host_mut().backends;
-            let random = Arc::clone(&its.random);
-            *its = Backends {
+        if let Some(host) = self.host_mut() {
+            let random = Arc::clone(&host.backends.random);
+            host.backends = Backends {
                 random,
                 ..backends.clone()
             };
@@ -195,13 +194,14 @@ impl InstanceSlot {
             let moved = self.take_over((base, version), async || Ok(())).await;
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
-        let (instance, last) = if self.active.plan.is_some() {
-            let planned = self.open_planned(&version).await.map_err(not_opened)?;
-            (planned, LastCall::default())
-        } else {
-            let opened = version.open_recorded(&self.key, self.backends.clone(), finishes).await;
-            opened.map_err(not_opened)?
+        let opened = match self.active.plan {
+            Some(_) => self
+                .open_planned(&version)
+                .await
+                .map(|planned| (planned, LastCall::default())),
+            None => version.open_recorded(&self.key, self.backends.clone(), finishes).await,
         };
+        let (instance, last) = opened.map_err(not_opened)?;
         self.live = Some(Open {
             instance,
             base,
@@ -213,13 +213,12 @@ impl InstanceSlot {
     /// In a plan: an instance that would go on from what is recorded now.
     async fn open_planned(&self, version: &Instances) -> Result<Instance, OpenError> {
         if self.is_recorded {
-            let error = "a plan records nothing from which it could begin again";
-            return Err(OpenError::NoState(error.to_owned()));
+            let error = "a plan records nothing from which it could begin again".to_owned();
+            return Err(OpenError::NoState(error));
         }
-        let state = if version.program.world.is_stateless {
-            None
-        } else {
-            version.state_now(&self.key).await.map_err(OpenError::Unreadable)?
+        let state = match version.program.world.is_stateless {
+            true => None,
+            false => version.state_now(&self.key).await.map_err(OpenError::Unreadable)?,
         };
         let state = state.as_ref().unwrap_or(&version.initial);
         self.start_unrecorded(version, state).await
@@ -263,15 +262,17 @@ impl InstanceSlot {
         let calling = self.active.call(at_ms, &self.key, &mut open.instance, call, &args);
         let calling = calling.instrument(span.clone());
         let answer = match about.sleeps_max {
-            None => Some(calling.await),
-            Some(max) => tokio::time::timeout(max, calling).await.ok(),
+            None => Ok(calling.await),
+            Some(max) => tokio::time::timeout(max, calling).await.map_err(|_| max.as_secs()),
         };
-        let Some(answer) = answer else {
-            let seconds = about.sleeps_max.unwrap_or_default().as_secs();
-            let error = format!("`{call}` slept for more than {seconds} s");
-            decisions::came(&span, Some(&error));
-            self.cancel(open, &error);
-            return Err(Failure::of_guest(error));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(seconds) => {
+                let error = format!("`{call}` slept for more than {seconds} s");
+                decisions::came(&span, Some(&error));
+                self.cancel(open, error.clone());
+                return Err(Failure::of_guest(error));
+            }
         };
         let error = match &answer {
             Ok(result) if result.get().starts_with("{\"Err\"") => Some(result.get().to_owned()),
@@ -312,11 +313,11 @@ impl InstanceSlot {
     }
 
     /// Ends a call that was dropped while it slept, and the instance with it.
-    pub(crate) fn cancel(&mut self, mut open: Open, why: &str) {
+    pub(crate) fn cancel(&mut self, mut open: Open, why: String) {
         self.keep_planned(&mut open);
         self.last_entry = open.last_entry().or(self.last_entry);
         let mut host = open.instance.into_host();
-        if let Err(error) = host.tape.end_call(&Ending::Cancelled(why.to_owned())) {
+        if let Err(error) = host.tape.end_call(&Ending::Cancelled(why)) {
             tracing::warn!(instance = self.key, "recording that a call was cancelled: {error}");
         }
     }
@@ -382,9 +383,8 @@ impl InstanceSlot {
 
     fn in_journal(&mut self, what: impl FnOnce(&mut Journal) -> Result<(), JournalError>) -> Result<(), Failure> {
         let journal = self.host_mut().and_then(|host| host.tape.journal_mut());
-        journal
-            .map_or(Ok(()), what)
-            .map_err(|error| Failure::from(with_causes(error)))
+        let done = journal.map_or(Ok(()), what);
+        done.map_err(|error| Failure::from(with_causes(error)))
     }
 
     fn warn(&self, done: Result<(), Failure>) {
@@ -433,23 +433,17 @@ impl InstanceSlot {
         let Some(open) = self.live.take() else {
             return Ok(());
         };
-        match version.take_over(&self.key, open.instance, commit).await {
-            Ok(instance) => {
-                self.live = Some(Open {
-                    instance,
-                    base,
-                    version,
-                });
-                Ok(())
-            }
-            Err((left, error)) => {
-                self.live = left.map(|instance| Open {
-                    instance: *instance,
-                    ..open
-                });
-                Err(error)
-            }
-        }
+        let taken_over = version.take_over(&self.key, open.instance, commit).await;
+        let (live, moved) = match taken_over {
+            Ok(instance) => (Some((instance, base, version)), Ok(())),
+            Err((left, error)) => (left.map(|left| (*left, open.base, open.version)), Err(error)),
+        };
+        self.live = live.map(|(instance, base, version)| Open {
+            instance,
+            base,
+            version,
+        });
+        moved
     }
 }
 
@@ -479,9 +473,7 @@ fn not_opened(error: OpenError) -> Failure {
 
 /// The failure with its text cut to what an event shows.
 fn shown(error: impl Into<Failure>) -> Failure {
-    let failure = error.into();
-    Failure {
-        error: trueup_base::text::line(&failure.error),
-        ..failure
-    }
+    let mut failure = error.into();
+    failure.error = trueup_base::text::line(&failure.error);
+    failure
 }

@@ -234,8 +234,9 @@ impl JobRecorder {
     }
 
     /// The result of the call is known. Does nothing without a call.
-    pub(crate) fn end_call(&mut self, error: Option<&str>) {
+    pub(crate) fn end_call<A>(&mut self, answer: &Result<A, Failure>) {
         if let Some(OpenCall { decision, began, span }) = self.open.take() {
+            let error = answer.as_ref().err().map(|failure| failure.error.as_str());
             came(&span, error);
             self.made.push(Decision {
                 took_ms: elapsed_ms(began),

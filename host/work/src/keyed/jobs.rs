@@ -1,20 +1,26 @@
-//! Begins turns: whether there is room for one more, and which call makes room if there is none.
+//! Begins turns, if there is room for one more, and handles their ends.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 
-use super::turn::{CutCalls, Turn};
+use super::turn::{CutCalls, Done, Turn};
 use super::{KeyProblem, Keyed, Reconciler, Running, Wanted};
 use crate::decisions::{Cause, JobRecorder, JobResult};
 use crate::event::Event;
-use crate::keyed::interrupt::Interrupt;
+use crate::keyed::interrupt::{Interrupt, Waits};
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::failure_counts::FAILURES_MAX_ONCE;
+use crate::lifecycle::quarantine::{self, SetAside};
 use crate::slot::InstanceSlot;
+use crate::status::{self, Finished};
 
 /// If a key waits and all jobs are taken, the call that has slept for the longest gives way, at the earliest after this
 /// long. A key waits no longer than that for its first call.
@@ -22,6 +28,16 @@ const GIVES_WAY_AFTER: Duration = Duration::from_secs(2);
 
 /// When a key that comes after others is looked at again: their turns take about as long.
 const AFTER_OTHERS_MS: u64 = 50;
+
+/// The error of a call that gave way to another key and did not sleep.
+const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other keys waited, and gave way to them";
+
+/// A key whose call gave way runs again after this many milliseconds. Keys that sleep for ever then take turns so
+/// seldom that restarting them costs little.
+const GAVE_WAY_PAUSE_MS: u64 = 30_000;
+
+/// The end of a turn's task.
+type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn has_room(&self) -> bool {
@@ -180,5 +196,312 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             failures,
             due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
         );
+    }
+
+    // The end of a turn.
+
+    pub(super) fn finish(&mut self, done: Joined<W>) {
+        let Some(mut done) = self.done(done) else { return };
+        let running = self.running.remove(&done.key);
+        self.effects += done.effects;
+        self.world.ended(&done.key, done.slot.as_ref(), &mut done.out);
+        let is_open = done.slot.is_some();
+        if let Some(slot) = done.slot.take() {
+            self.let_rest(slot);
+        }
+        done.end = self.judged(&done.key, done.end, running.as_ref());
+        if !matches!(&done.end, Err(failure) if failure.blame == Blame::Cut) {
+            self.holdings().turn_ended(&done.key.to_string());
+        }
+        if done.end.is_err() {
+            *self.unreported.entry(done.key.clone()).or_default() += done.effects;
+        }
+        match running.as_ref().and_then(|running| self.trouble(&done, running)) {
+            Some(entry) => {
+                self.controller.done(&done.key, Outcome::Success, self.now_ms());
+                self.show(&done, 0, None);
+                self.set_aside(done.key, entry);
+            }
+            None => self.settle(done, running.as_ref(), is_open),
+        }
+    }
+
+    /// Keeps the instance for its key's next turn. Syncs the recording of one that it drops instead to disk.
+    fn let_rest(&mut self, slot: InstanceSlot) {
+        if let Some((_, mut longest_idle)) = self.idle.push(slot.key().to_owned(), slot) {
+            longest_idle.sync();
+        }
+    }
+
+    /// The result of a turn. A turn that ended without one counts as failed. `None` if the task has no key.
+    fn done(&mut self, done: Joined<W>) -> Option<Done<W::Key, W::Out>> {
+        let error = match done {
+            Ok((id, done)) => {
+                self.tasks.remove(&id);
+                return Some(done);
+            }
+            Err(error) => error,
+        };
+        // A defect of the host, or an aborted turn. Its key fails; the others go on.
+        let key = self.tasks.remove(&error.id())?;
+        let end = Err(Failure::from(format!("its job ended without a result: {error}")));
+        Some(Done {
+            key,
+            slot: None,
+            end,
+            effects: Effects::default(),
+            changes: Vec::new(),
+            out: W::Out::default(),
+        })
+    }
+
+    /// What the end of a turn says about its key.
+    fn judged(&self, key: &W::Key, mut end: End, running: Option<&Running<W::Desired>>) -> End {
+        // A failure says nothing about the key if the host had no right to act, or if the turn began in an earlier
+        // epoch.
+        let is_past = running.is_some_and(|running| !running.fence.may_act());
+        let gave_way = running.and_then(|running| running.gives_way);
+        if let Err(failure) = &mut end {
+            match failure.blame {
+                Blame::Host if is_past || !self.leadership.may_act() => *failure = Failure::cut(),
+                Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
+                _ => {}
+            }
+        }
+        self.waits(key, end)
+    }
+
+    /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
+    fn trouble(&mut self, done: &Done<W::Key, W::Out>, running: &Running<W::Desired>) -> Option<SetAside> {
+        if running.version != self.versions {
+            return None;
+        }
+        let version = self.world.version(self.shared.active.instances(), &running.desired);
+        let input = quarantine::input(&version, &running.desired);
+        let key = done.key.to_string();
+        let too_much = self.supervisor.ended(&key, &input, &done.end, &done.changes)?;
+        Some(SetAside::new(&version, key, input, too_much))
+    }
+
+    fn settle(&mut self, done: Done<W::Key, W::Out>, running: Option<&Running<W::Desired>>, is_open: bool) {
+        let outcome = match &done.end {
+            Err(failure)
+                if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
+            {
+                Outcome::Interrupted(GAVE_WAY_PAUSE_MS)
+            }
+            end => self.world.outcome(end, &done.out, is_open),
+        };
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&done.key, outcome, now_ms);
+        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+        let queued = (self.failures(&done.key), again_in_ms);
+        let (failures, again_in_ms) = self.world.retry(&done.key, &done.end, &done.out, (outcome, queued));
+        self.show(&done, failures, again_in_ms);
+        let is_other_version = running.is_some_and(|running| running.version != self.versions);
+        let is_resync = running.is_some_and(|running| running.is_resync);
+        let (key, mut effects) = (done.key, done.effects);
+        match done.end {
+            Ok(gone) => {
+                let unreported = self.unreported.remove(&key);
+                if is_resync && unreported.is_none() {
+                    self.resynced(&key, effects);
+                }
+                effects += unreported.unwrap_or_default();
+                match self.world.succeeded(&key, gone, effects, done.out) {
+                    Ok(event) => self.succeeded(key, gone, event),
+                    Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
+                }
+            }
+            Err(Failure { blame: Blame::Cut, .. }) => {
+                if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
+            Err(Failure { error, .. }) => self.failed(&key, error, failures, again_in_ms),
+        }
+    }
+
+    /// A resync succeeded. If it changed anything, others had changed the objects of the key.
+    fn resynced(&self, key: &W::Key, Effects { created, destroyed }: Effects) {
+        let corrected = created + destroyed > 0;
+        if self.host_status.resynced(W::RULES.guest, &key.to_string(), corrected) == 1 {
+            tracing::warn!(
+                %key,
+                created,
+                destroyed,
+                "its objects were changed by others since they were as they should be, and are so again: look for another host \
+                 with the same `cluster`, or for someone who changes them by hand"
+            );
+        }
+    }
+
+    fn succeeded(&mut self, key: W::Key, gone: bool, event: Option<Event>) {
+        let Some(event) = event else {
+            self.last_results.entry(key).or_insert(Ok(()));
+            return;
+        };
+        (self.report)(event);
+        self.last_results.insert(key.clone(), Ok(()));
+        if gone {
+            self.forget(&key);
+        }
+        self.keep_held(false);
+    }
+
+    /// The key failed. With `once`, it is given up if it failed too often or waits for an approval.
+    pub(super) fn failed(&mut self, key: &W::Key, error: String, failures: u32, again_in_ms: Option<u64>) {
+        let waits = self.holdings().refusal(&key.to_string()).is_some();
+        let is_given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.object_counts.is_known());
+        if is_given_up {
+            self.controller.forget(key);
+            self.world.rest(key, true);
+        }
+        self.world.publish_problem(key, KeyProblem::Failed(&error));
+        (self.report)(Event::Failed {
+            key: key.to_string(),
+            error: error.clone(),
+            again_in_ms: again_in_ms.filter(|_| !is_given_up),
+        });
+        self.last_results.insert(key.clone(), Err(error));
+    }
+
+    /// How often in a row the key failed, as the queue says.
+    pub(super) fn failures(&self, key: &W::Key) -> u32 {
+        self.controller.status(key).map_or(0, |status| status.failures)
+    }
+
+    /// Removes the state of a key of which nothing is left, unless it came back meanwhile.
+    pub(super) fn forget(&mut self, key: &W::Key) {
+        if let Some(mut slot) = self.idle.pop(&key.to_string()) {
+            slot.sync();
+        }
+        if self.world.is_desired(key) {
+            return;
+        }
+        self.controller.forget(key);
+        self.pending.forget(key);
+        self.unreported.remove(key);
+        if !self.once {
+            self.last_results.remove(key);
+        }
+        self.supervisor.succeeded(&key.to_string());
+        self.metrics.forget(&key.to_string());
+        self.holdings().forget(&key.to_string());
+        self.host_status.gone(W::RULES.guest, &key.to_string());
+        self.world.forget(key);
+        if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
+            tracing::warn!(%key, "its state is not removed: {error}");
+        }
+    }
+
+    /// Shows the result of a turn in the status.
+    fn show(&self, done: &Done<W::Key, W::Out>, failures: u32, again_in_ms: Option<u64>) {
+        let (outcome, error) = match &done.end {
+            Ok(false) => (status::Outcome::True, None),
+            Ok(true) => (status::Outcome::Gone, None),
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => (status::Outcome::Interrupted, None),
+                Blame::Host => (status::Outcome::Failed, Some(error.clone())),
+                Blame::Guest => (status::Outcome::Fault, Some(error.clone())),
+            },
+        };
+        let finished = Finished {
+            outcome,
+            took: None,
+            error,
+            failures,
+            again_in_ms,
+            effects: done.effects,
+            in_service: W::in_service(&done.out),
+        };
+        self.host_status
+            .finished(W::RULES.guest, &done.key.to_string(), finished);
+    }
+
+    // Inputs that are set aside, and new versions of the guest, which try them again.
+
+    /// Starts a turn, unless exactly this input is set aside.
+    pub(super) fn start_or_hold(&mut self, key: W::Key, desired: W::Desired) {
+        let instance = key.to_string();
+        let held = if self.supervisor.has(&instance) {
+            let version = self.world.version(self.shared.active.instances(), &desired);
+            self.supervisor.held(&version, &instance, &desired)
+        } else {
+            None
+        };
+        let Some(held) = held else {
+            if let Some(released) = self.supervisor.release(&instance) {
+                self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
+            }
+            self.start(key, desired);
+            return;
+        };
+        self.rest(&key);
+        let is_new = self.is_new(&key, &held.error);
+        self.show_set_aside(key, held, is_new);
+    }
+
+    /// Sets the input aside. What is applied stays as it is until the input or the guest changes.
+    pub(super) fn set_aside(&mut self, key: W::Key, entry: SetAside) {
+        self.world.rest(&key, false);
+        // Write it before the operator sees the event, so that it is already there.
+        let about = self.shared.active.instances().identity(&entry.instance);
+        self.supervisor.put(&about, &entry);
+        self.show_set_aside(key, entry, true);
+    }
+
+    fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
+        self.host_status
+            .set_aside(W::RULES.guest, &entry.instance, &entry.error, entry.failures);
+        if is_new {
+            self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));
+            (self.report)(Event::from(&entry));
+            // Also for an old entry: the process that wrote it may have ended before another version became active.
+            self.supervisor.fall_backs.request(W::RULES.guest, &entry);
+            self.last_results.insert(key, Err(entry.error));
+        }
+    }
+
+    /// Another version is active from here on. Running calls end on their version; sleeping ones that may be cut end
+    /// now. The new version reconciles every key, including those that were set aside or back off because the guest
+    /// failed.
+    pub(super) fn hand_over(&mut self, handover: Handover) {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let committed = commit();
+        if committed.is_ok() {
+            let cause = Cause::became_active(&self.shared.active.instances(), &instances);
+            self.shared.active.set(instances);
+            self.cut_calls();
+            self.versions += 1;
+            self.try_with_new_version(&cause);
+            self.became_active = Some(cause);
+        }
+        // The caller may have disconnected; the version is active all the same.
+        let _ = reply.send(committed);
+    }
+
+    fn try_with_new_version(&mut self, cause: &Cause) {
+        let since_ms = SystemClock.now_ms();
+        let (released, failed) = self.supervisor.began_version();
+        let mut again: Vec<W::Key> = failed.iter().filter_map(|name| name.parse().ok()).collect();
+        for key in &again {
+            self.pending.because(key, since_ms, cause.clone());
+        }
+        for entry in &released {
+            if let Ok(key) = entry.instance.parse::<W::Key>() {
+                self.pending.because(&key, since_ms, cause.clone());
+                self.pending.because(&key, since_ms, Cause::from(entry));
+                again.push(key);
+            }
+        }
+        self.all_again(cause);
+        for key in &again {
+            self.queue_anew(key);
+        }
     }
 }

@@ -11,10 +11,7 @@
 //!
 //! Knows no world: a [`Reconciler`] says what a key should be and which calls a turn makes.
 
-mod approval;
-mod aside;
 mod begin;
-mod finish;
 mod interrupt;
 mod jobs;
 pub mod key_records;
@@ -44,7 +41,6 @@ use trueup_instance::Instances;
 use trueup_sources::{Batch, Batches};
 
 pub use self::begin::{KeyedSetup, queue_settings};
-use self::summary::KeyResults;
 pub use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
@@ -301,17 +297,6 @@ pub trait Reconciler: Sized {
     fn did(&self, effects: Effects) -> [(&'static str, u64); 2];
 }
 
-/// Why the loop ended.
-enum LoopEnd {
-    NothingLeft,
-    Stopped,
-    SourceEnded,
-    /// With `--once`: the term in which the source was listed has ended.
-    TermEnded,
-    /// The state folder belongs to another cluster; one line.
-    NotOurs(String),
-}
-
 /// A running turn, as the loop sees it.
 struct Running<D> {
     interrupt: Arc<Interrupt>,
@@ -393,9 +378,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             From::Watched(batches) => Some(batches),
         };
         self.show_acting();
-        let end = self.work(batches, belongs, stop).await;
+        let cut_short = self.work(batches, belongs, stop).await;
         self.drain().await;
-        self.summary(end)
+        self.summary(cut_short)
     }
 
     /// Milliseconds since the start, independent of the wall clock.
@@ -403,13 +388,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs until `stop`; with `once`, until nothing is left to do.
+    /// Runs until `stop`; with `once`, until nothing is left to do. Returns why it ended early.
     async fn work(
         &mut self,
         mut batches: Option<Batches>,
         belongs: impl Future<Output = Result<(), String>>,
         stop: impl Future<Output = ()>,
-    ) -> LoopEnd {
+    ) -> Option<String> {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
         let mut terms = self.leadership.clone();
@@ -422,8 +407,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.world.begin_term(&self.leadership);
         loop {
             beating.beat();
+            // The term in which the source was listed has ended.
             if self.once && (term.is_none() || self.leadership.term() != term) {
-                return LoopEnd::TermEnded;
+                return Some("the lease could not be renewed: another host may act now".to_owned());
             }
             self.take_due();
             self.start_jobs();
@@ -431,12 +417,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             let (is_at_rest, sleepers) = (self.running.is_empty(), shared.sleepers.count());
             self.world.about_to_wait(is_at_rest, &self.last_results, sleepers);
             if self.is_done() {
-                return LoopEnd::NothingLeft;
+                return None;
             }
             let pause = self.pause();
             tokio::select! {
                 biased;
-                () = &mut stop => return LoopEnd::Stopped,
+                () = &mut stop => return self.once.then(|| "stopped before its end".to_owned()),
                 () = terms.changed() => self.take_term(),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
@@ -446,11 +432,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 Some(urgent) = self.urgent_keys.recv() => self.take_urgent(urgent),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
-                    Err(why) => return LoopEnd::NotOurs(why),
+                    Err(why) => return Some(why),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
                     Some(batch) => self.take_in(&batch),
-                    None => return LoopEnd::SourceEnded,
+                    None => return Some("the source can't be watched any more".to_owned()),
                 },
                 () = shared.sleepers.more() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -493,42 +479,17 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.finish(done);
         }
         if !self.jobs.is_empty() {
-            tracing::warn!(
-                "{} {} did not end within {} s: {}",
-                self.jobs.len(),
-                W::RULES.left_behind,
-                STOP_GRACE.as_secs(),
-                match W::RULES.cut {
-                    CutCalls::Dropped => "their recordings end inside the call",
-                    CutCalls::Finished => "the next process finishes them",
-                }
-            );
+            let next = match W::RULES.cut {
+                CutCalls::Dropped => "their recordings end inside the call",
+                CutCalls::Finished => "the next process finishes them",
+            };
+            let (count, what, seconds) = (self.jobs.len(), W::RULES.left_behind, STOP_GRACE.as_secs());
+            tracing::warn!("{count} {what} did not end within {seconds} s: {next}");
             self.leadership.leave_behind();
             self.jobs.shutdown().await;
         }
         self.idle.iter_mut().for_each(|(_, slot)| slot.sync());
         self.keep_held(true);
         self.world.flush().await;
-    }
-
-    fn summary(self, end: LoopEnd) -> serde_json::Result<Summary> {
-        let succeeded = self.last_results.values().filter(|result| result.is_ok()).count();
-        let failed = self.last_results.into_iter();
-        let failed = failed.filter_map(|(key, result)| Some((key.to_string(), result.err()?)));
-        let results = KeyResults {
-            succeeded,
-            failed: failed.collect(),
-            did: self.world.did(self.effects).into(),
-            problems: self.problems,
-            held: self.held.iter().map(ToString::to_string).collect(),
-            cut_short: match end {
-                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
-                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
-                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
-                LoopEnd::NotOurs(why) => Some(why),
-                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
-            },
-        };
-        Summary::of_keys(&W::RULES, results)
     }
 }

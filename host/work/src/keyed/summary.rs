@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_base::text::counted;
 
-use super::Rules;
+use super::{Keyed, Reconciler};
 
 /// The result of a loop.
 #[derive(Debug, Clone, Default)]
@@ -31,35 +31,48 @@ pub struct Summary {
 
 /// The results of all keys of a loop, as JSON has them.
 #[derive(Serialize)]
-pub(super) struct KeyResults {
+struct KeyResults {
     /// Keys that are in their desired state.
-    pub(super) succeeded: usize,
+    succeeded: usize,
     /// Keys that failed, and why.
-    pub(super) failed: BTreeMap<String, String>,
+    failed: BTreeMap<String, String>,
     /// What was done, such as `created`, and how often.
     #[serde(flatten)]
-    pub(super) did: BTreeMap<&'static str, u64>,
-    pub(super) problems: Vec<String>,
-    pub(super) held: Vec<String>,
-    pub(super) cut_short: Option<String>,
+    did: BTreeMap<&'static str, u64>,
+    problems: Vec<String>,
+    held: Vec<String>,
+    cut_short: Option<String>,
 }
 
-impl Summary {
+impl<W: Reconciler, T> Keyed<W, T> {
+    /// The result of the loop. `cut_short`: why it ended early.
+    ///
     /// # Errors
     /// If the summary has no form in JSON.
-    pub(super) fn of_keys(rules: &Rules, results: KeyResults) -> serde_json::Result<Self> {
-        let KeyResults {
-            succeeded, failed, did, ..
-        } = &results;
-        let failed = failed.len();
-        let is_true = failed == 0 && results.problems.is_empty() && results.cut_short.is_none();
-        let changed_nothing = is_true && did.values().all(|count| *count == 0);
-        let did: Vec<String> = did.iter().map(|(word, count)| format!("{count} {word}")).collect();
-        let keys = counted(succeeded + failed, rules.word, &format!("{}s", rules.word));
-        Ok(Self {
+    pub(super) fn summary(self, cut_short: Option<String>) -> serde_json::Result<Summary> {
+        let (rules, all) = (W::RULES, self.last_results.len());
+        let failed = self.last_results.into_iter();
+        let failed: BTreeMap<_, _> = failed
+            .filter_map(|(key, it)| Some((key.to_string(), it.err()?)))
+            .collect();
+        let is_true = failed.is_empty() && self.problems.is_empty() && cut_short.is_none();
+        let results = KeyResults {
+            succeeded: all - failed.len(),
+            failed,
+            did: self.world.did(self.effects).into(),
+            problems: self.problems,
+            held: self.held.iter().map(ToString::to_string).collect(),
+            cut_short,
+        };
+        let changed_nothing = is_true && results.did.values().all(|count| *count == 0);
+        let did = results.did.iter().map(|(word, count)| format!("{count} {word}"));
+        let did = did.collect::<Vec<_>>().join(", ");
+        let keys = counted(all, rules.word, &format!("{}s", rules.word));
+        let (succeeded, failed) = (results.succeeded, results.failed.len());
+        Ok(Summary {
             is_true,
             unchanged: changed_nothing.then_some(rules.unchanged),
-            line: format!("{keys}: {succeeded} true, {failed} failed; {}", did.join(", ")),
+            line: format!("{keys}: {succeeded} true, {failed} failed; {did}"),
             json: to_raw_value(&results)?,
             cut_short: results.cut_short,
             problems: results.problems,

@@ -148,15 +148,16 @@ impl Turn {
             // This one is never wanted, so no call is cut.
             CutCalls::Finished => Interrupt::new(),
         };
+        let sleepers = || Arc::clone(&self.shared.sleepers);
         let clock = InterruptibleClock {
-            clock: Arc::clone(&backends.clock),
+            clock: backends.clock,
             interrupt: Arc::clone(&interrupt),
-            sleepers: Arc::clone(&self.shared.sleepers),
+            sleepers: sleepers(),
         };
         let pace = Paced {
             turns: Arc::clone(&self.shared.turns),
             interrupt,
-            sleepers: Arc::clone(&self.shared.sleepers),
+            sleepers: sleepers(),
         };
         self.slot.set_backends(Backends {
             clock: Arc::new(clock),
@@ -195,8 +196,7 @@ impl Turn {
     ) -> Result<T, Failure> {
         let called = self.called(call, args).await;
         let answer = called.and_then(|answer| read(dispatch::read(call, &answer)?, &self.unapplied));
-        self.decided
-            .end_call(answer.as_ref().err().map(|failure| failure.error.as_str()));
+        self.decided.end_call(&answer);
         answer
     }
 
@@ -236,8 +236,7 @@ impl Turn {
         let answer = finishing.instrument(span).await;
         counted.end(answer.is_ok());
         let settled = self.settled(open, Some(answer)).await;
-        self.decided
-            .end_call(settled.as_ref().err().map(|failure| failure.error.as_str()));
+        self.decided.end_call(&settled);
         settled
     }
 
@@ -246,10 +245,9 @@ impl Turn {
     async fn settled(&mut self, open: Open, answer: Option<Answer>) -> Result<Box<RawValue>, Failure> {
         self.decided.asked(open.instance.host().meter.used.imports);
         let Some(answer) = answer else {
-            self.slot.cancel(
-                open,
-                "ended while it slept or waited for its turn: the host stops, there is a newer input or version, or another key waits",
-            );
+            let why = "the host stops, there is a newer input or version, or another key waits";
+            let why = format!("ended while it slept or waited for its turn: {why}");
+            self.slot.cancel(open, why);
             return Err(Failure::cut());
         };
         let answer = self.slot.settle(open, answer)?;
@@ -260,18 +258,15 @@ impl Turn {
             // The answer is valid. Its recording continues in a new instance.
             () = self.interrupt.reached() => Ok(()),
         };
-        match rotated {
-            Err(Failure { error, .. }) if self.shared.cut == CutCalls::Finished => {
-                Err(Failure::from(format!("its recording can't go on: {error}")))
+        if let Err(Failure { error, .. }) = rotated {
+            if self.shared.cut == CutCalls::Finished {
+                return Err(Failure::from(format!("its recording can't go on: {error}")));
             }
-            Err(Failure { error, .. }) => {
-                // The next call opens the instance anew and reports if that fails.
-                let instance = self.slot.key();
-                tracing::warn!(instance, "its recording goes on in a new instance: {error}");
-                Ok(answer)
-            }
-            Ok(()) => Ok(answer),
+            // The next call opens the instance anew and reports if that fails.
+            let instance = self.slot.key();
+            tracing::warn!(instance, "its recording goes on in a new instance: {error}");
         }
+        Ok(answer)
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct Turns {
     inner: Mutex<Inner>,
 }
 
+#[derive(Default)]
 struct Inner {
     free: usize,
     arrivals: u64,
@@ -38,14 +39,11 @@ impl Turns {
     }
 
     fn of(free: usize) -> Arc<Self> {
-        let inner = Inner {
+        let inner = Mutex::new(Inner {
             free,
-            arrivals: 0,
-            waiting: BTreeMap::new(),
-        };
-        Arc::new(Self {
-            inner: Mutex::new(inner),
-        })
+            ..Inner::default()
+        });
+        Arc::new(Self { inner })
     }
 
     async fn take(self: &Arc<Self>, computed: Duration) -> Permit {
@@ -57,8 +55,8 @@ impl Turns {
             }
             let (give, next) = oneshot::channel();
             inner.arrivals += 1;
-            let place = (computed, inner.arrivals);
-            inner.waiting.insert(place, give);
+            let arrival = inner.arrivals;
+            inner.waiting.insert((computed, arrival), give);
             next
         };
         // Only dropping the turns drops the sender, and this borrows them.
@@ -107,9 +105,7 @@ impl Pace for Paced {
         // Yields even if a turn is free at once.
         tokio::task::yield_now().await;
         let taking = self.turns.take(computed);
-        let permit = self.interrupt.unless_wanted(Waits::ForTurn, taking).await;
-        let turn: Turn = Box::new((permit, asleep));
-        turn
+        Box::new((self.interrupt.unless_wanted(Waits::ForTurn, taking).await, asleep))
     }
 }
 

@@ -2,19 +2,22 @@
 //!
 //! A call that has begun ends on the version it began with. The next call looks here.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot};
 use trueup_capabilities::meter::Usage;
+use trueup_capabilities::planned::{Orphan, Planned};
 use trueup_capabilities::quota::Quotas;
+use trueup_capabilities::reading::Write;
+use trueup_capabilities::{Backends, questions};
 use trueup_instance::dispatch::Answer;
 use trueup_instance::{Instance, Instances};
-use trueup_journal::Journal;
+use trueup_journal::{Entry, Event, Journal};
 
-use crate::lifecycle::planning::PlannedCalls;
 use crate::shadow::Shadow;
 use crate::status::Calls;
 
@@ -141,4 +144,63 @@ pub struct Handover {
     pub commit: Commit,
     /// Whether it became the active one, or why not.
     pub reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// The plan of one guest: what it keeps of the calls of its instances, in place of their recordings.
+#[derive(Default)]
+pub struct PlannedCalls {
+    by_key: Mutex<BTreeMap<String, OfKey>>,
+}
+
+#[derive(Default)]
+struct OfKey {
+    backends: Option<Planned>,
+    entries: Vec<Entry>,
+}
+
+/// What the calls of one instance would do.
+#[derive(Default)]
+pub struct Found {
+    /// Its writes, in order.
+    pub writes: Vec<Write>,
+    /// Objects that a run marks first.
+    pub(crate) unmarked: Vec<Orphan>,
+}
+
+impl PlannedCalls {
+    /// The backends of a plan in place of the real ones.
+    pub(crate) fn backends(&self, key: &str, real: Backends) -> Backends {
+        let planned = Planned::new(real);
+        let backends = planned.backends.clone();
+        self.by_key.lock().entry(key.to_owned()).or_default().backends = Some(planned);
+        backends
+    }
+
+    /// Takes what an instance asked since the last time.
+    pub(crate) fn keep(&self, key: &str, instance: &mut Instance) {
+        let entries = instance.host_mut().tape.take_entries();
+        let mut by_key = self.by_key.lock();
+        by_key.entry(key.to_owned()).or_default().entries.extend(entries);
+    }
+
+    /// Leaves out the questions `name` of an instance if its calls `are_done` already.
+    pub fn leave_out(&self, name: &str, key: &str, are_done: impl Fn(&[Entry]) -> bool) {
+        if let Some(of) = self.by_key.lock().get_mut(key)
+            && are_done(&of.entries)
+        {
+            of.entries
+                .retain(|entry| !matches!(&entry.event, Event::Ask(ask) if ask.name == name));
+        }
+    }
+
+    /// What the calls of an instance would do. They are then forgotten.
+    pub fn take(&self, key: &str) -> Found {
+        let Some(OfKey { backends, entries }) = self.by_key.lock().remove(key) else {
+            return Found::default();
+        };
+        Found {
+            writes: questions::planned(&entries),
+            unmarked: backends.map(|backends| backends.unmarked()).unwrap_or_default(),
+        }
+    }
 }

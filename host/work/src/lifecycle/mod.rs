@@ -3,8 +3,6 @@
 //! Knows no source, no loop and no world.
 
 pub mod active;
-mod cycles;
 pub mod failure;
 pub mod failure_counts;
-pub(crate) mod planning;
 pub mod quarantine;
