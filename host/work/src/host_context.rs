@@ -40,7 +40,7 @@ pub struct HostContext {
     pub metrics: Arc<Metrics>,
     /// The open recordings.
     pub files: Files,
-    guests: Guests,
+    pub(crate) guests: Guests,
     /// Whether this process may write the state folder. A plan may not.
     writes: bool,
     /// Records refusals and management actions. `None`, as in a plan, if they are not recorded.
@@ -77,15 +77,13 @@ impl HostContext {
         worlds: Worlds,
     ) -> Result<Self, SetupError> {
         let engine = Engine::new(options).map_err(SetupError::misused)?;
+        let loader = Loader {
+            engine: engine.clone(),
+            registry: registry.at(&config.file, store.clone()),
+            worlds,
+        };
         Ok(Self {
-            guests: Guests::new(
-                Loader {
-                    engine: engine.clone(),
-                    registry: registry.at(&config.file, store.clone()),
-                    worlds,
-                },
-                store,
-            ),
+            guests: Guests::new(loader, store),
             engine,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),
@@ -123,10 +121,6 @@ impl HostContext {
         Ok(host_context)
     }
 
-    pub(crate) fn guests(&self) -> &Guests {
-        &self.guests
-    }
-
     /// Whether nothing may be written: neither to backends nor to the state folder.
     pub fn plans(&self) -> bool {
         !self.writes
@@ -148,21 +142,20 @@ impl HostContext {
         if let Some(etcd) = &*opened {
             return Ok(Arc::clone(etcd));
         }
-        let etcd = if self.writes {
-            crate::etcd::open(&config.etcd)
+        let open = if self.writes {
+            crate::etcd::open
         } else {
-            crate::etcd::planned(&config.etcd)
+            crate::etcd::planned
         };
-        let etcd = etcd.map_err(SetupError::Misused)?;
+        let etcd = open(&config.etcd).map_err(SetupError::Misused)?;
         Ok(Arc::clone(opened.insert(etcd)))
     }
 
     /// The packet filter that the configuration names; in a plan, one that accepts everything and does nothing.
     pub fn nftables(&self, config: &Config) -> Arc<dyn nftables::Api> {
-        if self.writes {
-            crate::nftables::open(&config.nftables, &config.state_dir)
-        } else {
-            Arc::new(nftables::Simulated)
+        match self.writes {
+            true => crate::nftables::open(&config.nftables, &config.state_dir),
+            false => Arc::new(nftables::Simulated),
         }
     }
 
@@ -181,16 +174,17 @@ impl HostContext {
 
     /// What an instance has without any capability. `key`: its own stream of random numbers.
     pub fn backends(&self, seed: u64, key: &str, quotas: &Arc<Quotas>) -> Backends {
+        let others = if self.writes {
+            Backends::default
+        } else {
+            Instances::trial
+        };
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
             quotas: Arc::clone(quotas),
             audit: self.audit.clone(),
-            ..if self.writes {
-                Backends::default()
-            } else {
-                Instances::trial()
-            }
+            ..others()
         }
     }
 
@@ -253,18 +247,14 @@ impl HostContext {
         };
         let begun = swap::begin(&section, self.writes, &instances).await?;
         if self.plans() {
-            let other = begun.problem.iter().chain(&begun.other).cloned();
+            let other = begun.problem.clone().into_iter().chain(begun.other);
             self.other_versions.lock().extend(other);
         }
         Ok(Version {
             name,
             worlds,
             guest: guest.clone(),
-            active: if self.writes {
-                Active::new(Arc::new(begun.instances))
-            } else {
-                Active::planning(Arc::new(begun.instances))
-            },
+            active: Active::of(Arc::new(begun.instances), self.plans()),
             revisions: begun.revisions,
             problem: begun.problem,
         })
@@ -330,9 +320,10 @@ impl Version {
     pub fn no_grants(&self) -> Vec<NoGrant> {
         let instances = self.active.instances();
         let imports = instances.program.guest.imports.iter();
+        let kinds = [(Access::Read, Kind::Read), (Access::Write, Kind::Write)];
         let mut missing = Vec::new();
         for (capability, granted) in imports.filter_map(|import| granted_by(import)) {
-            for (access, kind) in [(Access::Read, Kind::Read), (Access::Write, Kind::Write)] {
+            for (access, kind) in kinds {
                 let may_ask = capability.functions.iter().any(|of| of.question.kind == kind);
                 if may_ask && !instances.grants.allow_some(granted.name, access) {
                     let what = format!("anything of {}", granted.name);
@@ -345,9 +336,7 @@ impl Version {
 
     /// A guest without any grant for what it may ask fails at each call. Warns once, at the start.
     pub fn warn_of_missing_grants(&self) {
-        for missing in self.no_grants() {
-            tracing::warn!("{missing}");
-        }
+        self.no_grants().iter().for_each(|missing| tracing::warn!("{missing}"));
     }
 }
 

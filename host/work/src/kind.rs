@@ -26,7 +26,7 @@ use crate::event::Event;
 use crate::host_context::{HostContext, Supervision, Version};
 use crate::input::Input;
 pub use crate::keyed::Summary;
-use crate::keyed::{self, Keyed, KeyedSetup, Reconciler};
+use crate::keyed::{Keyed, KeyedSetup, LoopContext, Reconciler};
 use crate::leading::Leadership;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::needs::Needs;
@@ -175,15 +175,16 @@ impl<'a> Begin<'a> {
         let Some(version) = setup.version.lock().take() else {
             return Ok(nothing());
         };
-        let loop_context = keyed::LoopContext {
+        let loop_context = LoopContext {
             supervision: self.management.connect(version),
             leadership: self.leadership.clone(),
             source_is_reported: self.source_is_reported,
             once: self.context.is_once(),
+            report: self.report,
         };
         let input = self.input()?;
         let world = world(Arc::clone(&loop_context.supervision.quarantine), &input)?;
-        let keyed = Keyed::new(setup, world, loop_context, self.report)?;
+        let keyed = Keyed::new(setup, world, loop_context)?;
         let context = self.context;
         Ok(Box::pin(async move {
             let summary = keyed.run(input, context.belongs(), context.stopped()).await;
@@ -295,8 +296,8 @@ impl<'a> Management<'a> {
 
     /// The manager of all these guests. It reports to `events`.
     pub fn manager(self, events: mpsc::UnboundedSender<swap::Event>) -> Arc<Manager> {
-        let guests = self.host_context.guests().clone();
-        Manager::new(guests, self.managed, events, self.host_context.audit.clone())
+        let HostContext { guests, audit, .. } = self.host_context;
+        Manager::new(guests.clone(), self.managed, events, audit.clone())
     }
 
     /// Passes a guest with its revisions to the manager.
@@ -304,8 +305,8 @@ impl<'a> Management<'a> {
         let name = version.name;
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.host_context.audit.clone());
+        let host_status = &self.host_context.host_status;
         for entry in quarantine.all() {
-            let host_status = &self.host_context.host_status;
             host_status.failed_before(name, &entry.instance, entry.at_ms);
         }
         let quarantine = Arc::new(quarantine);
@@ -314,7 +315,6 @@ impl<'a> Management<'a> {
             name,
             worlds: version.worlds,
             config: version.guest,
-            state_dir: self.config.state_dir.clone(),
             active: version.active,
             revisions: Arc::new(version.revisions.into()),
             handovers: hand_over,

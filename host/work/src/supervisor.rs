@@ -38,12 +38,8 @@ impl Supervisor {
 
     /// For a guest without a manager: has the default policy, and ignores requests for another version.
     pub fn alone(instances: &Instances) -> Self {
-        let quarantine = Quarantine::load(&instances.state_dir, instances.name);
-        Self::new(
-            Arc::new(quarantine),
-            FailurePolicy::default(),
-            mpsc::unbounded_channel().0,
-        )
+        let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
+        Self::new(quarantine, FailurePolicy::default(), mpsc::unbounded_channel().0)
     }
 
     /// The guest answered a call with this input, or the input is gone.
@@ -69,8 +65,8 @@ impl Supervisor {
 
     /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
     pub fn fall_back(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
-        self.fall_backs
-            .request(instances.name, &entry(instances, what, &what, too_much));
+        let entry = entry(instances, what, &what, too_much);
+        self.fall_backs.request(instances.name, &entry);
     }
 
     /// Sets `what` aside, and requests another version. `input` is that with which the guest failed, and `audited` the
@@ -113,17 +109,14 @@ impl Supervisor {
         if !self.has(what) {
             return None;
         }
-        let digest = instances.program.guest.digest.to_string();
-        self.quarantine
-            .holds(what, &quarantine::input(instances, input), &digest)
+        let (input, digest) = (quarantine::input(instances, input), &instances.program.guest.digest);
+        self.quarantine.holds(what, &input, &digest.to_string())
     }
 
     /// The guest took everything. Releases what was set aside.
     pub fn took_all(&mut self) {
         self.failures.forget_all();
-        for entry in self.quarantine.all() {
-            self.release(&entry.instance);
-        }
+        self.quarantine.release_all();
     }
 
     /// Releases `what`, to be tried again. Returns its entry if it was set aside.

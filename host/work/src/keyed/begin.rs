@@ -18,15 +18,12 @@ use trueup_instance::Worlds;
 use trueup_sources::Source;
 
 use super::turn::Shared;
-use super::turns::Turns;
 use super::{IDLE_INSTANCES_MAX, Keyed, LoopContext, Reconciler};
 use crate::decisions::{Cause, PendingCauses};
-use crate::event::Event;
 use crate::host_context::{HostContext, Version};
 use crate::lifecycle::active::Active;
 use crate::object_counts::ObjectCounts;
 use crate::setup::SetupError;
-use crate::status::HostStatus;
 use crate::supervisor::Supervisor;
 
 /// A guest with a loop of keys, loaded as its section says: what a run or a plan works with, beside its world.
@@ -78,13 +75,14 @@ impl<'c> KeyedSetup<'c> {
     }
 }
 
-impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+impl<'a, W: Reconciler> Keyed<'a, W> {
     /// Ready to run.
     ///
     /// # Errors
     /// If the state folder can't be read.
-    pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext, report: T) -> Result<Self, SetupError> {
+    pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext<'a>) -> Result<Self, SetupError> {
         let (config, host_context, active) = (setup.config, setup.host_context, &setup.active);
+        let (once, supervision) = (context.once, context.supervision);
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
@@ -92,28 +90,25 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         holdings.guard(setup.guest.approve_above, Arc::new(SystemClock));
         holdings.restore(held.kept());
         let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
-        let shared = Shared {
-            active: Arc::clone(active),
-            sleepers: Arc::default(),
-            turns: Turns::new(workers),
-            cut: W::RULES.cut,
+        let first_cause = match host_context.host_status.is_reloaded() {
+            true => Cause::Reloaded,
+            false => Cause::Start,
         };
         Ok(Self {
             world,
-            shared: Arc::new(shared),
+            shared: Shared::new(active, workers, W::RULES.cut),
             host_status: Arc::clone(&host_context.host_status),
             metrics: Arc::clone(&host_context.metrics),
             workers,
-            once: context.once,
-            report,
+            once,
+            report: context.report,
             started: Instant::now(),
-            controller: Controller::new(queue_settings(config, context.once), config.seed),
+            controller: Controller::new(queue_settings(config, once), config.seed),
             object_counts: held,
             counts_are_checked: false,
             source_is_reported: context.source_is_reported,
             problems: Vec::new(),
-            hidden: setup.source.hidden(),
-            is_cluster: setup.source.is_cluster(),
+            source: setup.source.clone(),
             held: BTreeSet::new(),
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
@@ -123,14 +118,14 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             effects: Effects::default(),
             unreported: BTreeMap::new(),
             supervisor: Supervisor::new(
-                context.supervision.quarantine,
+                supervision.quarantine,
                 setup.guest.failure.clone(),
-                context.supervision.fall_back,
+                supervision.fall_back,
             ),
-            pending: PendingCauses::new(first_cause(&host_context.host_status)),
+            pending: PendingCauses::new(first_cause),
             became_active: None,
             urgent_keys,
-            handovers: context.supervision.handovers,
+            handovers: supervision.handovers,
             versions: 0,
             leadership: context.leadership,
         })
@@ -147,13 +142,5 @@ pub fn queue_settings(config: &Config, once: bool) -> ControllerSettings {
             ..Backoff::default()
         },
         resync_ms: if once { 0 } else { run.resync_ms },
-    }
-}
-
-/// Why the first turn of each key runs.
-fn first_cause(host_status: &HostStatus) -> Cause {
-    match host_status.is_reloaded() {
-        true => Cause::Reloaded,
-        false => Cause::Start,
     }
 }

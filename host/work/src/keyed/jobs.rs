@@ -39,7 +39,7 @@ const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 /// The end of a turn's task.
 type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
 
-impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+impl<W: Reconciler> Keyed<'_, W> {
     pub(super) fn has_room(&self) -> bool {
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
         self.leadership.may_act() && awake < self.workers && self.jobs.len() < W::RULES.jobs_max
@@ -72,8 +72,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             };
             match self.world.wanted(&key) {
                 Wanted::Work(_) if self.holdings().comes_after_others(&key.to_string()) => {
-                    self.controller
-                        .done(&key, Outcome::Interrupted(AFTER_OTHERS_MS), self.now_ms());
+                    self.requeue(&key, Outcome::Interrupted(AFTER_OTHERS_MS));
                 }
                 Wanted::Work(desired) => self.start_or_hold(key, desired),
                 Wanted::Refused(error) => self.refuse(key, error),
@@ -104,7 +103,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn rest(&mut self, key: &W::Key) {
         self.world.rest(key, false);
         self.holdings().turn_ended(&key.to_string());
-        self.controller.done(key, Outcome::Success, self.now_ms());
+        self.requeue(key, Outcome::Success);
     }
 
     /// The desired state can't be computed. Nothing changes until the input does.
@@ -129,16 +128,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Whether the key did not fail in this way before.
     pub(super) fn is_new(&self, key: &W::Key, error: &str) -> bool {
         let result = self.last_results.get(key);
-        result.is_none_or(|result| result.as_ref().err().map(String::as_str) != Some(error))
+        result.is_none_or(|result| result.as_ref().err().is_none_or(|before| before != error))
     }
 
     /// A turn of this key is about to begin. Records why.
     fn decided(&mut self, key: &W::Key) -> JobRecorder {
-        let status = self.controller.status(key);
-        let failures = status.map_or(0, |status| status.failures);
+        let failures = self.failures(key);
         let result = self.last_results.get(key);
         let start = self.pending.start.clone();
-        let otherwise = || match status.and_then(|status| status.last) {
+        let otherwise = || match self.controller.status(key).and_then(|status| status.last) {
             None => start,
             Some(Outcome::Success) => Cause::Resync { by_operator: false },
             Some(Outcome::Interrupted(_)) => Cause::Interrupted,
@@ -155,8 +153,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn start(&mut self, key: W::Key, desired: W::Desired) {
         self.held.remove(&key);
         if let Err(error) = self.world.prepare(&key, &desired) {
-            self.fail(&key, &error);
-            return;
+            return self.fail(&key, error);
         }
         let instance = key.to_string();
         let slot = self.idle.pop(&instance).unwrap_or_else(|| {
@@ -184,91 +181,91 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// The turn can't begin, because of the host.
-    fn fail(&mut self, key: &W::Key, error: &str) {
-        let now_ms = self.now_ms();
+    fn fail(&mut self, key: &W::Key, error: String) {
         self.holdings().turn_ended(&key.to_string());
-        let due_ms = self.controller.done(key, Outcome::Failure, now_ms);
-        self.host_status.refused(W::RULES.guest, &key.to_string(), error);
-        let failures = self.failures(key);
-        self.failed(
-            key,
-            error.to_owned(),
-            failures,
-            due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
-        );
+        let again_in_ms = self.requeue(key, Outcome::Failure);
+        self.host_status.refused(W::RULES.guest, &key.to_string(), &error);
+        self.failed(key, error, self.failures(key), again_in_ms);
     }
 
     // The end of a turn.
 
     pub(super) fn finish(&mut self, done: Joined<W>) {
         let Some(mut done) = self.done(done) else { return };
-        let running = self.running.remove(&done.key);
+        // A turn that ends has begun.
+        let Some(running) = self.running.remove(&done.key) else {
+            return;
+        };
         self.effects += done.effects;
         self.world.ended(&done.key, done.slot.as_ref(), &mut done.out);
         let is_open = done.slot.is_some();
-        if let Some(slot) = done.slot.take() {
-            self.let_rest(slot);
+        // Keeps the instance for its key's next turn. Syncs the recording of one that it drops instead to disk.
+        if let Some(slot) = done.slot.take()
+            && let Some((_, mut longest_idle)) = self.idle.push(slot.key().to_owned(), slot)
+        {
+            longest_idle.sync();
         }
-        done.end = self.judged(&done.key, done.end, running.as_ref());
+        done.end = self.judged(&done.key, done.end, &running);
         if !matches!(&done.end, Err(failure) if failure.blame == Blame::Cut) {
             self.holdings().turn_ended(&done.key.to_string());
         }
         if done.end.is_err() {
             *self.unreported.entry(done.key.clone()).or_default() += done.effects;
         }
-        match running.as_ref().and_then(|running| self.trouble(&done, running)) {
+        match self.trouble(&done, &running) {
             Some(entry) => {
-                self.controller.done(&done.key, Outcome::Success, self.now_ms());
+                self.requeue(&done.key, Outcome::Success);
                 self.show(&done, 0, None);
                 self.set_aside(done.key, entry);
             }
-            None => self.settle(done, running.as_ref(), is_open),
+            None => self.settle(done, &running, is_open),
         }
     }
 
-    /// Keeps the instance for its key's next turn. Syncs the recording of one that it drops instead to disk.
-    fn let_rest(&mut self, slot: InstanceSlot) {
-        if let Some((_, mut longest_idle)) = self.idle.push(slot.key().to_owned(), slot) {
-            longest_idle.sync();
-        }
+    /// The turn of a key ended. In how many milliseconds the key gets its next one, as the queue says.
+    fn requeue(&mut self, key: &W::Key, outcome: Outcome) -> Option<u64> {
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(key, outcome, now_ms)?;
+        Some(due_ms.saturating_sub(now_ms))
     }
 
     /// The result of a turn. A turn that ended without one counts as failed. `None` if the task has no key.
     fn done(&mut self, done: Joined<W>) -> Option<Done<W::Key, W::Out>> {
-        let error = match done {
+        match done {
             Ok((id, done)) => {
                 self.tasks.remove(&id);
-                return Some(done);
+                Some(done)
             }
-            Err(error) => error,
-        };
-        // A defect of the host, or an aborted turn. Its key fails; the others go on.
-        let key = self.tasks.remove(&error.id())?;
-        let end = Err(Failure::from(format!("its job ended without a result: {error}")));
-        Some(Done {
-            key,
-            slot: None,
-            end,
-            effects: Effects::default(),
-            changes: Vec::new(),
-            out: W::Out::default(),
-        })
+            // A defect of the host, or an aborted turn. Its key fails; the others go on.
+            Err(error) => Some(Done {
+                key: self.tasks.remove(&error.id())?,
+                slot: None,
+                end: Err(Failure::from(format!("its job ended without a result: {error}"))),
+                effects: Effects::default(),
+                changes: Vec::new(),
+                out: W::Out::default(),
+            }),
+        }
     }
 
     /// What the end of a turn says about its key.
-    fn judged(&self, key: &W::Key, mut end: End, running: Option<&Running<W::Desired>>) -> End {
-        // A failure says nothing about the key if the host had no right to act, or if the turn began in an earlier
-        // epoch.
-        let is_past = running.is_some_and(|running| !running.fence.may_act());
-        let gave_way = running.and_then(|running| running.gives_way);
+    fn judged(&self, key: &W::Key, mut end: End, running: &Running<W::Desired>) -> End {
         if let Err(failure) = &mut end {
-            match failure.blame {
-                Blame::Host if is_past || !self.leadership.may_act() => *failure = Failure::cut(),
-                Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
+            match (failure.blame, running.gives_way) {
+                // A failure says nothing about the key if the host had no right to act, or if the turn began in an
+                // earlier epoch.
+                (Blame::Host, _) if !running.fence.may_act() || !self.leadership.may_act() => *failure = Failure::cut(),
+                (Blame::Cut, Some(Waits::ForTurn)) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
                 _ => {}
             }
+            // If the turn was not allowed to destroy, that is its error, whatever the guest reported.
+            if failure.blame == Blame::Host
+                && let Some(why) = self.holdings().refusal(&key.to_string())
+            {
+                failure.error = self.with_hint(&why);
+            }
         }
-        self.waits(key, end)
+        end
     }
 
     /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
@@ -283,28 +280,22 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Some(SetAside::new(&version, key, input, too_much))
     }
 
-    fn settle(&mut self, done: Done<W::Key, W::Out>, running: Option<&Running<W::Desired>>, is_open: bool) {
+    fn settle(&mut self, done: Done<W::Key, W::Out>, running: &Running<W::Desired>, is_open: bool) {
         let outcome = match &done.end {
-            Err(failure)
-                if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
-            {
+            Err(failure) if failure.blame == Blame::Cut && running.gives_way.is_some() => {
                 Outcome::Interrupted(GAVE_WAY_PAUSE_MS)
             }
             end => self.world.outcome(end, &done.out, is_open),
         };
-        let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&done.key, outcome, now_ms);
-        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+        let again_in_ms = self.requeue(&done.key, outcome);
         let queued = (self.failures(&done.key), again_in_ms);
         let (failures, again_in_ms) = self.world.retry(&done.key, &done.end, &done.out, (outcome, queued));
         self.show(&done, failures, again_in_ms);
-        let is_other_version = running.is_some_and(|running| running.version != self.versions);
-        let is_resync = running.is_some_and(|running| running.is_resync);
         let (key, mut effects) = (done.key, done.effects);
         match done.end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
-                if is_resync && unreported.is_none() {
+                if running.is_resync && unreported.is_none() {
                     self.resynced(&key, effects);
                 }
                 effects += unreported.unwrap_or_default();
@@ -314,8 +305,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 }
             }
             Err(Failure { blame: Blame::Cut, .. }) => {
-                if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
-                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                let became_active = self.became_active.clone();
+                if let Some(cause) = became_active.filter(|_| running.version != self.versions) {
+                    self.because(&key, cause);
                 }
             }
             Err(Failure { error, .. }) => self.failed(&key, error, failures, again_in_ms),
@@ -415,8 +407,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             effects: done.effects,
             in_service: W::in_service(&done.out),
         };
-        self.host_status
-            .finished(W::RULES.guest, &done.key.to_string(), finished);
+        let key = done.key.to_string();
+        self.host_status.finished(W::RULES.guest, &key, finished);
     }
 
     // Inputs that are set aside, and new versions of the guest, which try them again.
@@ -424,15 +416,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Starts a turn, unless exactly this input is set aside.
     pub(super) fn start_or_hold(&mut self, key: W::Key, desired: W::Desired) {
         let instance = key.to_string();
-        let held = if self.supervisor.has(&instance) {
-            let version = self.world.version(self.shared.active.instances(), &desired);
-            self.supervisor.held(&version, &instance, &desired)
-        } else {
-            None
-        };
+        let has = self.supervisor.has(&instance);
+        let version = has.then(|| self.world.version(self.shared.active.instances(), &desired));
+        let held = version.and_then(|version| self.supervisor.held(&version, &instance, &desired));
         let Some(held) = held else {
             if let Some(released) = self.supervisor.release(&instance) {
-                self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
+                self.because(&key, Cause::from(&released));
             }
             self.start(key, desired);
             return;
@@ -452,8 +441,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
-        self.host_status
-            .set_aside(W::RULES.guest, &entry.instance, &entry.error, entry.failures);
+        let SetAside {
+            instance,
+            error,
+            failures,
+            ..
+        } = &entry;
+        self.host_status.set_aside(W::RULES.guest, instance, error, *failures);
         if is_new {
             self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));
             (self.report)(Event::from(&entry));
@@ -467,35 +461,29 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// now. The new version reconciles every key, including those that were set aside or back off because the guest
     /// failed.
     pub(super) fn hand_over(&mut self, handover: Handover) {
-        let Handover {
-            instances,
-            commit,
-            reply,
-        } = handover;
-        let committed = commit();
+        let committed = (handover.commit)();
         if committed.is_ok() {
-            let cause = Cause::became_active(&self.shared.active.instances(), &instances);
-            self.shared.active.set(instances);
+            let cause = Cause::became_active(&self.shared.active.instances(), &handover.instances);
+            self.shared.active.set(handover.instances);
             self.cut_calls();
             self.versions += 1;
             self.try_with_new_version(&cause);
             self.became_active = Some(cause);
         }
         // The caller may have disconnected; the version is active all the same.
-        let _ = reply.send(committed);
+        let _ = handover.reply.send(committed);
     }
 
     fn try_with_new_version(&mut self, cause: &Cause) {
-        let since_ms = SystemClock.now_ms();
         let (released, failed) = self.supervisor.began_version();
         let mut again: Vec<W::Key> = failed.iter().filter_map(|name| name.parse().ok()).collect();
         for key in &again {
-            self.pending.because(key, since_ms, cause.clone());
+            self.because(key, cause.clone());
         }
         for entry in &released {
             if let Ok(key) = entry.instance.parse::<W::Key>() {
-                self.pending.because(&key, since_ms, cause.clone());
-                self.pending.because(&key, since_ms, Cause::from(entry));
+                self.because(&key, cause.clone());
+                self.because(&key, Cause::from(entry));
                 again.push(key);
             }
         }

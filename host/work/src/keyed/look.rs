@@ -9,13 +9,11 @@ use trueup_sources::Batch;
 use super::{Keyed, Reconciler};
 use crate::decisions::Cause;
 use crate::event::Event;
-use crate::input::{no_nodes, nothing_there};
 use crate::keyed::turn::CutCalls;
 use crate::lifecycle::active::UrgentKey;
-use crate::lifecycle::failure::{Blame, End};
 use crate::status::SourceRead;
 
-impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+impl<W: Reconciler> Keyed<'_, W> {
     /// Takes in what the source says, including what can't be read.
     pub(super) fn take_in(&mut self, batch: &Batch) {
         if !self.source_is_reported {
@@ -25,8 +23,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
         let looked = self.world.look(batch);
-        let nothing = looked.is_empty.then(|| nothing_there(self.is_cluster));
-        if let Some(problem) = nothing.or_else(|| looked.no_nodes.then(|| no_nodes(self.is_cluster))) {
+        if let Some(problem) = looked.lost(&self.source) {
             if !self.source_is_reported {
                 (self.report)(Event::Problem(problem.clone()));
             }
@@ -46,9 +43,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 problems: &self.problems,
             });
         }
-        let seen = (looked.seen, looked.nodes);
-        self.pending
-            .take_in(SystemClock.now_ms(), seen, &looked.affected, looked.complete);
+        let (now_ms, seen) = (SystemClock.now_ms(), (looked.seen, looked.nodes));
+        self.pending.take_in(now_ms, seen, &looked.affected, looked.complete);
         self.expect(&looked.affected);
         // Before that, a key that was not counted is expected to have as many objects as those that are gone had.
         if looked.complete && !std::mem::replace(&mut self.counts_are_checked, true) {
@@ -96,10 +92,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         let known = |key: &W::Key| self.controller.status(key).is_some() || self.world.is_desired(key);
         let key = text.parse::<W::Key>().ok().filter(known);
-        let key =
-            key.ok_or_else(|| format!("no key `{text}` is in its queue: it is gone, or the source never named it"))?;
-        self.pending
-            .because(&key, SystemClock.now_ms(), Cause::Resync { by_operator: true });
+        let unknown = || format!("no key `{text}` is in its queue: it is gone, or the source never named it");
+        let key = key.ok_or_else(unknown)?;
+        self.because(&key, Cause::Resync { by_operator: true });
         self.queue_anew(&key);
         self.controller.first(&key);
         Ok(())
@@ -107,32 +102,34 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Keeps the objects of a key while something that can't be read may name it.
     pub(super) fn hold(&mut self, key: W::Key) {
-        self.host_status.held(W::RULES.guest, &key.to_string());
-        let event = Event::Held {
-            key: key.to_string(),
-            why: self.hidden,
-        };
+        let (name, why) = (key.to_string(), self.source.hidden());
+        self.host_status.held(W::RULES.guest, &name);
         if self.held.insert(key) {
-            (self.report)(event);
+            (self.report)(Event::Held { key: name, why });
         }
     }
 
     pub(super) fn take_mail(&mut self, mail: W::Mail) {
-        let running = &self.running;
+        let may_act = self.leadership.may_act();
         let taken = self
             .world
-            .take_mail(mail, self.leadership.may_act(), |key| running.contains_key(key));
+            .take_mail(mail, may_act, |key| self.running.contains_key(key));
         if let Some((key, cause)) = taken {
-            self.pending.because(&key, SystemClock.now_ms(), cause);
+            self.because(&key, cause);
             self.queue(&key);
         }
+    }
+
+    /// Notes why the next turn of a key runs.
+    pub(super) fn because(&mut self, key: &W::Key, cause: Cause) {
+        self.pending.because(key, SystemClock.now_ms(), cause);
     }
 
     /// Queues the keys that the world has due.
     pub(super) fn take_due(&mut self) {
         for (key, cause) in self.world.due(SystemClock.steady_ms()) {
             if let Some(cause) = cause {
-                self.pending.because(&key, SystemClock.now_ms(), cause);
+                self.because(&key, cause);
             }
             self.queue(&key);
         }
@@ -176,7 +173,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             return;
         }
         for key in self.world.keys() {
-            self.pending.because(&key, SystemClock.now_ms(), cause.clone());
+            self.because(&key, cause.clone());
             self.queue_anew(&key);
         }
     }
@@ -225,42 +222,24 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let failed = self.last_results.iter().filter(|(_, result)| result.is_err());
         let keys: Vec<W::Key> = failed.map(|(key, _)| key.clone()).collect();
         for key in &keys {
-            let cause = Cause::Resync { by_operator: true };
-            self.pending.because(key, SystemClock.now_ms(), cause);
+            self.because(key, Cause::Resync { by_operator: true });
             self.queue_anew(key);
         }
         self.keep_held(true);
     }
 
-    /// The end of a turn. If it was not allowed to destroy, that is its error, whatever the guest reported.
-    pub(super) fn waits(&self, key: &W::Key, mut end: End) -> End {
-        if let Err(failure) = &mut end
-            && failure.blame == Blame::Host
-            && let Some(why) = self.holdings().refusal(&key.to_string())
-        {
-            failure.error = self.with_hint(&why);
-        }
-        end
-    }
-
     /// Why a key waits for an approval, with what to type next.
     pub(super) fn with_hint(&self, why: &str) -> String {
         let name = self.shared.active.instances().name;
-        let once = if self.once {
-            ", or run it with --once --approve"
-        } else {
-            ""
-        };
-        format!("{why} {name}{once}")
+        let once = self.once.then_some(", or run it with --once --approve");
+        format!("{why} {name}{}", once.unwrap_or_default())
     }
 
     /// Keeps for the next process how many objects each key has: `now`, or when it is time.
     pub(super) fn keep_held(&mut self, now: bool) {
         if let Err(error) = self.object_counts.keep(&self.shared.active.quotas.holdings, now) {
-            tracing::warn!(
-                "how many {} has is not kept for the next start: {error}",
-                W::RULES.counted
-            );
+            let what = W::RULES.counted;
+            tracing::warn!("how many {what} has is not kept for the next start: {error}");
         }
     }
 }

@@ -38,7 +38,7 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_controller::{Controller, Outcome};
 use trueup_instance::Instances;
-use trueup_sources::{Batch, Batches};
+use trueup_sources::{Batch, Batches, Source};
 
 pub use self::begin::{KeyedSetup, queue_settings};
 pub use self::summary::Summary;
@@ -46,7 +46,7 @@ use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
 use crate::event::Event;
 use crate::host_context::Supervision;
-use crate::input::{From, Input, next};
+use crate::input::{From, Input, next, no_nodes, nothing_there};
 use crate::keyed::interrupt::{Interrupt, Waits};
 use crate::leading::Leadership;
 use crate::lifecycle::active::{Handover, UrgentKey};
@@ -86,9 +86,9 @@ pub struct Rules {
     pub counted: &'static str,
 }
 
-/// What connects a loop with the manager of its guest.
-pub(crate) struct LoopContext {
-    /// The guest's part.
+/// With what a loop runs.
+pub(crate) struct LoopContext<'a> {
+    /// What connects it with the manager of its guest.
     pub(crate) supervision: Supervision,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) leadership: Leadership,
@@ -96,6 +96,8 @@ pub(crate) struct LoopContext {
     pub(crate) source_is_reported: bool,
     /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
     pub(crate) once: bool,
+    /// Where events go.
+    pub(crate) report: &'a dyn Fn(Event),
 }
 
 /// The key of an instance.
@@ -123,6 +125,15 @@ pub struct SourceChanges<K> {
     pub complete: bool,
     /// The number of objects of each kind.
     pub objects: Vec<(&'static str, usize)>,
+}
+
+impl<K> SourceChanges<K> {
+    /// The problem of a source that holds nothing, though there is something to lose.
+    pub(super) fn lost(&self, source: &Source) -> Option<String> {
+        let is_cluster = source.is_cluster();
+        let nothing = self.is_empty.then(|| nothing_there(is_cluster));
+        nothing.or_else(|| self.no_nodes.then(|| no_nodes(is_cluster)))
+    }
 }
 
 /// What a turn of a key is to do.
@@ -313,14 +324,14 @@ struct Running<D> {
 }
 
 /// The loop's state.
-pub(crate) struct Keyed<W: Reconciler, T> {
+pub(crate) struct Keyed<'a, W: Reconciler> {
     world: W,
     shared: Arc<Shared>,
     host_status: Arc<HostStatus>,
     metrics: Arc<Metrics>,
     workers: usize,
     once: bool,
-    report: T,
+    report: &'a dyn Fn(Event),
     /// The queue measures time from here, independent of the wall clock.
     started: Instant,
     controller: Controller<W::Key>,
@@ -331,9 +342,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     counts_are_checked: bool,
     source_is_reported: bool,
     problems: Vec<String>,
-    /// What can't be read and may still name such a key, in the words of the source.
-    hidden: &'static str,
-    is_cluster: bool,
+    source: Source,
     /// Keys that are not desired, but may be named by something that can't be read.
     held: BTreeSet<W::Key>,
     jobs: JoinSet<Done<W::Key, W::Out>>,
@@ -361,7 +370,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     leadership: Leadership,
 }
 
-impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+impl<W: Reconciler> Keyed<'_, W> {
     /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
     /// the state folder belongs to this cluster.
     pub(crate) async fn run(

@@ -20,10 +20,8 @@ use trueup_sources::Batch;
 use super::turn::{Shared, Turn};
 use super::{KeyedSetup, Reconciler, Wanted};
 use crate::decisions::JobRecorder;
-use crate::input::{no_nodes, nothing_there};
 use crate::keyed::interrupt::Interrupt;
-use crate::keyed::turns::Turns;
-use crate::lifecycle::quarantine::way_out;
+use crate::lifecycle::quarantine::{SetAside, way_out};
 use crate::plan::{KeyPlan, Plan};
 use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
@@ -41,12 +39,7 @@ pub async fn plan<W: Reconciler>(
     all: &Batch,
     plan: &mut Plan,
 ) -> Result<(), SetupError> {
-    let shared = Arc::new(Shared {
-        active: Arc::clone(&setup.active),
-        sleepers: Arc::default(),
-        turns: Turns::new(1),
-        cut: W::RULES.cut,
-    });
+    let shared = Shared::new(&setup.active, 1, W::RULES.cut);
     let mut planned = Vec::new();
     for (key, desired) in wanted(world, setup, all, None, plan) {
         let one = match desired {
@@ -97,11 +90,8 @@ pub fn wanted<W: Reconciler>(
     plan: &mut Plan,
 ) -> WantedKeys<W> {
     let looked = world.look(all);
-    let is_cluster = setup.source.is_cluster();
-    if looked.is_empty {
-        plan.problem(nothing_there(is_cluster));
-    } else if looked.no_nodes {
-        plan.problem(no_nodes(is_cluster));
+    if let Some(problem) = looked.lost(setup.source) {
+        plan.problem(problem);
     }
     plan.notes.extend(looked.notes);
     let mut keys = world.keys();
@@ -116,11 +106,10 @@ pub fn wanted<W: Reconciler>(
             Wanted::Work(desired) => {
                 let version = world.version(setup.active.instances(), &desired);
                 let work = match supervisor.held(&version, &key.to_string(), &desired) {
-                    Some(held) => Err(format!(
-                        "set aside: {}; {}",
-                        held.error,
-                        way_out(W::RULES.guest, revision)
-                    )),
+                    Some(SetAside { error, .. }) => {
+                        let next = way_out(W::RULES.guest, revision);
+                        Err(format!("set aside: {error}; {next}"))
+                    }
                     None => Ok(desired),
                 };
                 all_wanted.push((key, work));
@@ -139,11 +128,11 @@ async fn turn<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, 
     let decided = JobRecorder::planned(instance.clone());
     let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Interrupt::new());
     let done = world.turn(key, desired, turn).await;
-    let found = shared.active.plan.as_ref().map(|plan| plan.take(&instance));
-    let found = found.unwrap_or_default();
+    let plan = shared.active.plan.as_ref();
+    let (writes, untagged) = plan.map(|plan| plan.take(&instance)).unwrap_or_default();
     KeyPlan {
-        untagged: found.unmarked,
-        writes: found.writes,
+        untagged,
+        writes,
         error: done.end.err().map(|failure| failure.error),
         ..KeyPlan::default()
     }

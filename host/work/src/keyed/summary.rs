@@ -44,7 +44,7 @@ struct KeyResults {
     cut_short: Option<String>,
 }
 
-impl<W: Reconciler, T> Keyed<W, T> {
+impl<W: Reconciler> Keyed<'_, W> {
     /// The result of the loop. `cut_short`: why it ended early.
     ///
     /// # Errors

@@ -47,6 +47,17 @@ pub struct Shared {
     pub(crate) cut: CutCalls,
 }
 
+impl Shared {
+    pub(crate) fn new(active: &Arc<Active>, workers: usize, cut: CutCalls) -> Arc<Self> {
+        Arc::new(Self {
+            active: Arc::clone(active),
+            sleepers: Arc::default(),
+            turns: Turns::new(workers),
+            cut,
+        })
+    }
+}
+
 /// A turn of one key.
 pub struct Turn {
     /// What all turns of the loop share.

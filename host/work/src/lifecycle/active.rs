@@ -46,11 +46,12 @@ pub struct Active {
 impl Active {
     /// Instances of this version, which may write.
     pub fn new(instances: Arc<Instances>) -> Arc<Self> {
-        Arc::new(Self::of(instances, None))
+        Self::of(instances, false)
     }
 
-    fn of(instances: Arc<Instances>, plan: Option<PlannedCalls>) -> Self {
-        Self {
+    /// With `plans`, for a process that writes neither the state folder nor to backends.
+    pub(crate) fn of(instances: Arc<Instances>, plans: bool) -> Arc<Self> {
+        Arc::new(Self {
             instances: RwLock::new(instances),
             shadow: RwLock::default(),
             calls: Calls::default(),
@@ -58,13 +59,8 @@ impl Active {
             quotas: Arc::default(),
             approved: Notify::new(),
             urgent: OnceLock::new(),
-            plan,
-        }
-    }
-
-    /// The same for a process that writes neither the state folder nor to backends.
-    pub(crate) fn planning(instances: Arc<Instances>) -> Arc<Self> {
-        Arc::new(Self::of(instances, Some(PlannedCalls::default())))
+            plan: plans.then(PlannedCalls::default),
+        })
     }
 
     /// The version for the next call.
@@ -90,9 +86,8 @@ impl Active {
         let (reply, replied) = oneshot::channel();
         // If the loop has ended, it drops the reply too.
         let _ = urgent.send((key.to_owned(), reply));
-        replied
-            .await
-            .unwrap_or_else(|_| Err("the host stops: nothing was asked".to_owned()))
+        let replied = replied.await;
+        replied.unwrap_or_else(|_| Err("the host stops: nothing was asked".to_owned()))
     }
 
     /// Makes another version the active one.
@@ -158,15 +153,6 @@ struct OfKey {
     entries: Vec<Entry>,
 }
 
-/// What the calls of one instance would do.
-#[derive(Default)]
-pub struct Found {
-    /// Its writes, in order.
-    pub writes: Vec<Write>,
-    /// Objects that a run marks first.
-    pub(crate) unmarked: Vec<Orphan>,
-}
-
 impl PlannedCalls {
     /// The backends of a plan in place of the real ones.
     pub(crate) fn backends(&self, key: &str, real: Backends) -> Backends {
@@ -185,22 +171,19 @@ impl PlannedCalls {
 
     /// Leaves out the questions `name` of an instance if its calls `are_done` already.
     pub fn leave_out(&self, name: &str, key: &str, are_done: impl Fn(&[Entry]) -> bool) {
+        let is_asked = |entry: &Entry| matches!(&entry.event, Event::Ask(ask) if ask.name == name);
         if let Some(of) = self.by_key.lock().get_mut(key)
             && are_done(&of.entries)
         {
-            of.entries
-                .retain(|entry| !matches!(&entry.event, Event::Ask(ask) if ask.name == name));
+            of.entries.retain(|entry| !is_asked(entry));
         }
     }
 
-    /// What the calls of an instance would do. They are then forgotten.
-    pub fn take(&self, key: &str) -> Found {
-        let Some(OfKey { backends, entries }) = self.by_key.lock().remove(key) else {
-            return Found::default();
-        };
-        Found {
-            writes: questions::planned(&entries),
-            unmarked: backends.map(|backends| backends.unmarked()).unwrap_or_default(),
-        }
+    /// What the calls of an instance would do: their writes, in order, and the objects that a run marks first. The calls
+    /// are then forgotten.
+    pub fn take(&self, key: &str) -> (Vec<Write>, Vec<Orphan>) {
+        let OfKey { backends, entries } = self.by_key.lock().remove(key).unwrap_or_default();
+        let unmarked = backends.map(|backends| backends.unmarked());
+        (questions::planned(&entries), unmarked.unwrap_or_default())
     }
 }

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use trueup_base::text::counted;
 use trueup_capabilities::meter::Change;
 use trueup_config::{FailurePolicy, OnFailure};
 
@@ -50,10 +51,8 @@ struct FailureCount {
 
 impl FailureCounts {
     pub(crate) fn new(policy: FailurePolicy) -> Self {
-        Self {
-            policy,
-            by_name: BTreeMap::new(),
-        }
+        let by_name = BTreeMap::new();
+        Self { policy, by_name }
     }
 
     /// Takes in the end of a job. `input` is the digest of the form that it worked with. Returns why the input is to be
@@ -101,8 +100,7 @@ impl FailureCounts {
     /// Returns the names of those with which the guest failed.
     pub(crate) fn forget_all(&mut self) -> Vec<String> {
         let all = std::mem::take(&mut self.by_name).into_iter();
-        all.filter(|(_, count)| count.faults > 0)
-            .map(|(name, _)| name)
+        all.filter_map(|(name, count)| (count.faults > 0).then_some(name))
             .collect()
     }
 }
@@ -175,19 +173,14 @@ impl Cycles {
         }
         let mut cycle = self.turns.iter().filter(|(_, turns)| turns.rounds() >= max);
         let ((kind, name), turns) = cycle.next()?;
-        let more = match cycle.count() {
-            0 => String::new(),
-            1 => ", and so 1 other object".to_owned(),
-            others => format!(", and so {others} other objects"),
-        };
-        let rounds = turns.rounds();
-        Some(TooMuch {
-            error: format!(
-                "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times with the same \
-                 desired state{more}"
-            ),
-            failures: rounds,
-        })
+        let (rounds, others) = (turns.rounds(), cycle.count() as u64);
+        let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times");
+        error += " with the same desired state";
+        if others > 0 {
+            error += &format!(", and so {}", counted(others, "other object", "other objects"));
+        }
+        let failures = rounds;
+        Some(TooMuch { error, failures })
     }
 
     /// The changes of each object that was created here.

@@ -84,15 +84,12 @@ impl Quarantine {
             match files::read_json::<SetAside>(&path) {
                 Ok(None) => {}
                 // Releasing it would not remove a file with another name, so it would come back at each start.
-                Ok(Some(entry)) if this.file(&entry.instance) != path => tracing::warn!(
-                    "{}: is not where `{}` is set aside, must be {}: passed over",
-                    path.display(),
-                    entry.instance,
-                    this.file(&entry.instance).display()
-                ),
-                Ok(Some(entry)) => {
-                    this.entries.get_mut().insert(entry.instance.clone(), entry);
+                Ok(Some(entry)) if this.file(&entry.instance) != path => {
+                    let (path, must_be, name) = (path.display(), this.file(&entry.instance), entry.instance);
+                    let must_be = must_be.display();
+                    tracing::warn!("{path}: is not where `{name}` is set aside, must be {must_be}: passed over");
                 }
+                Ok(Some(entry)) => drop(this.entries.get_mut().insert(entry.instance.clone(), entry)),
                 Err(error) => tracing::warn!("{error}: what it sets aside is tried again"),
             }
         }
@@ -106,10 +103,8 @@ impl Quarantine {
 
     /// The same for a plan: changes stay in memory.
     pub(crate) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
+        let is_unwritten = true;
+        Self { is_unwritten, ..self }
     }
 
     /// All entries, by instance.
@@ -189,8 +184,8 @@ impl Quarantine {
     }
 
     fn file(&self, instance: &str) -> PathBuf {
-        self.folder
-            .join(format!("{}.json", trueup_journal::path_component(instance)))
+        let name = trueup_journal::path_component(instance);
+        self.folder.join(format!("{name}.json"))
     }
 }
 

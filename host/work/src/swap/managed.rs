@@ -1,7 +1,6 @@
 //! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done.
 
 use std::fmt::Display;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -25,7 +24,6 @@ pub struct Managed {
     pub name: &'static str,
     pub(crate) worlds: Worlds,
     pub(crate) config: Guest,
-    pub(crate) state_dir: PathBuf,
     pub active: Arc<Active>,
     pub(crate) revisions: Arc<Mutex<Revisions>>,
     /// To the loop or the actor that calls the guest.

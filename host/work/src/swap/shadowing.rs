@@ -185,12 +185,13 @@ fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afres
             afresh,
             ..active.clone()
         },
+        compare: gate::compares(if strict {
+            Mode::Strict
+        } else {
+            managed.config.proof.gate
+        }),
+        folder: active.state_dir.join("shadow").join(managed.name),
         active,
-        compare: match strict {
-            true => gate::compares(Mode::Strict),
-            false => gate::compares(managed.config.proof.gate),
-        },
-        folder: managed.state_dir.join("shadow").join(managed.name),
         metrics: Arc::clone(&managed.metrics),
     }
 }

@@ -157,13 +157,14 @@ impl Ready for Pods<'_> {
             let stop = std::future::pending();
             let ended = super::once(settings, managed, setup.backends, setup.enis, stop, |_| {}).await?;
             let found = active.plan.as_ref().map(|plan| plan.take(&key));
+            let (writes, _) = found.unwrap_or_default();
             // The copy that the plan reads is always whole.
             let damage = whole_store(&self.ipam.checkpoint).err();
             let damage = damage.map(|damage| format!("the store can't be read: {}; {}", damage.text, damage.next));
             let pool = KeyPlan {
                 key,
                 guest: active.instances().name,
-                writes: found.unwrap_or_default().writes,
+                writes,
                 error: damage.or(ended.error),
                 ..KeyPlan::default()
             };

@@ -118,10 +118,11 @@ pub(super) async fn plan(of: Planning<'_>, on: &Node<'_>, setup: NodeSetup, plan
             plan.leave_out(APPLY, &node.name, |planned| recorded.has(planned));
             plan.take(&node.name)
         });
+        let (writes, _) = found.unwrap_or_default();
         keys.push(KeyPlan {
             key: node.name.clone(),
             guest: active.instances().name,
-            writes: found.unwrap_or_default().writes,
+            writes,
             ..KeyPlan::default()
         });
     }
