@@ -8,74 +8,70 @@ use trueup_work::setup::SetupError;
 
 use crate::{output, progress};
 
-/// An ending without an error.
+/// An ending without an error, and its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// 0: success.
-    Done,
-    /// 1: the command ran, and a part of it failed, which was reported.
-    Failed,
-    /// 2: some input could not be used, which was reported.
-    Unusable,
-    /// 3: there are changes (`plan`), or the replay was not identical.
-    Differs,
+    /// Success.
+    Done = 0,
+    /// The command ran, and a part of it failed, which was reported.
+    Failed = 1,
+    /// Some input could not be used, which was reported.
+    Unusable = 2,
+    /// There are changes (`plan`), or the replay was not identical.
+    Differs = 3,
 }
 
 /// An ending with an error to print.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// 1: the command failed.
-    Failed(anyhow::Error),
-    /// 2: misuse, unreadable input, or nothing to work on.
-    Misused(anyhow::Error),
+pub(crate) struct Failure {
+    /// Misuse, unreadable input, or nothing to work on: the code is 2. Otherwise the command failed, and it is 1.
+    is_misuse: bool,
+    pub(crate) error: anyhow::Error,
 }
 
 /// How a command ends.
 pub(crate) type Ending = Result<Exit, Failure>;
 
+impl Failure {
+    pub(crate) fn new(is_misuse: bool, error: impl Into<anyhow::Error>) -> Self {
+        let error = error.into();
+        Self { is_misuse, error }
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self::Failed(error)
+        Self::new(false, error)
     }
 }
 
 impl From<SetupError> for Failure {
     fn from(error: SetupError) -> Self {
-        match error {
-            SetupError::Misused(_) => Self::Misused(error.into()),
-            SetupError::Failed(_) => Self::Failed(error.into()),
-        }
+        Self::new(matches!(error, SetupError::Misused(_)), error)
     }
 }
 
 impl From<NotLoaded> for Failure {
     fn from(error: NotLoaded) -> Self {
-        match error {
-            NotLoaded::NoGuest(_) => Self::Misused(error.into()),
-            NotLoaded::Failed(_) => Self::Failed(error.into()),
-        }
+        Self::new(matches!(error, NotLoaded::NoGuest(_)), error)
     }
 }
 
 /// Marks an error as misuse or unreadable input.
-pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
-    Failure::Misused(error.into())
+pub(crate) fn misused(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(true, error)
 }
 
 /// Prints the error once, with its causes, and returns the code.
 pub(crate) fn report(ending: Ending) -> ExitCode {
     progress::clear();
-    let (code, error) = match ending {
-        Ok(Exit::Done) => return ExitCode::SUCCESS,
-        Ok(Exit::Failed) => return ExitCode::from(1),
-        Ok(Exit::Unusable) => return ExitCode::from(2),
-        Ok(Exit::Differs) => return ExitCode::from(3),
-        Err(Failure::Failed(error)) => (1, error),
-        Err(Failure::Misused(error)) => (2, error),
+    let Failure { is_misuse, error } = match ending {
+        Ok(exit) => return ExitCode::from(exit as u8),
+        Err(failure) => failure,
     };
     // An error of several lines holds several problems, one on each line.
     for line in format!("{error:#}").lines() {
         output::complain(&text::error(format!("error: {line}")));
     }
-    ExitCode::from(code)
+    ExitCode::from(if is_misuse { 2 } else { 1 })
 }

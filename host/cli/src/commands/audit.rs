@@ -7,8 +7,7 @@ use serde::Serialize;
 use trueup_base::text::counted;
 use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 
-use super::config::ConfigArg;
-use super::since::Since;
+use super::flags::{ConfigArg, Since, state_dir};
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -59,7 +58,7 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
         return Ok(below);
     }
     if path.is_file() || path.join("trueup.toml").is_file() {
-        return Ok(super::run::state_dir(path)?.join("audit"));
+        return Ok(state_dir(path)?.join("audit"));
     }
     Err(misused(AuditError::None(path.to_owned())))
 }

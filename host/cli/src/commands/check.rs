@@ -9,7 +9,7 @@ use trueup_runtime::check;
 use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_worlds::sections;
 
-use super::config::ConfigArg;
+use super::flags::ConfigArg;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 

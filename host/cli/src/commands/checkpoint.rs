@@ -81,10 +81,7 @@ const KINDS: [(&str, &str, Kind); 2] = [
 
 impl From<ToolError> for Failure {
     fn from(error: ToolError) -> Self {
-        match error {
-            ToolError::Misused(_) => misused(error),
-            ToolError::Locked(_) | ToolError::Store(_) => Self::Failed(error.into()),
-        }
+        Self::new(matches!(error, ToolError::Misused(_)), error)
     }
 }
 

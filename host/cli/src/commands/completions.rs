@@ -20,7 +20,7 @@ use trueup_config::Config;
 use trueup_work::swap::Revisions;
 use trueup_worlds::sections;
 
-use super::config;
+use super::flags;
 use crate::exit::{Ending, Exit};
 use crate::output;
 
@@ -169,7 +169,7 @@ fn revisions() -> Vec<CompletionCandidate> {
 
 /// The configuration that the command line is about.
 fn config() -> PathBuf {
-    config::chosen(option("--config").as_deref().map(Path::new))
+    flags::chosen(option("--config").as_deref().map(Path::new))
 }
 
 fn state_dir() -> PathBuf {

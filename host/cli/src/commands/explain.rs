@@ -17,8 +17,8 @@ use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
 use self::now::{now_text, open_text, still_runs};
+use super::flags::Since;
 use super::guest::host::{self, Host};
-use super::since::Since;
 use super::status::escaped;
 use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, misused};

@@ -2,7 +2,7 @@
 
 use trueup_runtime::infer;
 
-use super::recordings::Recordings;
+use super::flags::Recordings;
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 

@@ -10,7 +10,7 @@ use trueup_work::event::seconds;
 use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
-use super::config::ConfigArg;
+use super::flags::{self, ConfigArg};
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output, or_dash, printable, table};
 
@@ -180,7 +180,7 @@ fn released_lines(released: &Released) -> Vec<String> {
 
 /// The socket and the instance that a configuration names.
 fn configured(config: &Path) -> Result<(PathBuf, String), crate::exit::Failure> {
-    let config = super::run::read(config)?;
+    let config = flags::read(config)?;
     match config.world::<Ipam>() {
         Some(ipam) => Ok((ipam.adapter.socket.clone(), ipam.adapter.instance.clone())),
         None => Err(misused(anyhow::anyhow!(

@@ -6,8 +6,7 @@ mod to_scenario;
 use serde_json::value::RawValue;
 use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
 
-use super::recordings::Recordings;
-use super::since::Since;
+use super::flags::{Recordings, Since};
 use crate::exit::{Ending as CommandEnding, Exit, misused};
 use crate::output::{self, Output, printable};
 

@@ -5,8 +5,9 @@ mod audit;
 mod check;
 mod checkpoint;
 mod completions;
-mod config;
+
 mod explain;
+mod flags;
 mod grants;
 mod guest;
 mod init;
@@ -15,11 +16,11 @@ mod journal;
 mod neg;
 mod plan;
 mod reconcile;
-mod recordings;
+
 mod replay;
 mod run;
 mod sim;
-mod since;
+
 mod status;
 mod test;
 #[cfg_attr(not(feature = "top"), path = "top/absent.rs")]
@@ -184,7 +185,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Explain(args) => explain::exec(args, output),
         Command::Reconcile(args) => reconcile::exec(&args, output),
         Command::Journal(command) => journal::exec(command, output),
-        Command::Guest(command) => guest::exec(command, output),
+        Command::Guest(command) => guest::exec(&command, output),
         Command::Ipam(command) => ipam::exec(command, output),
         Command::Neg(command) => neg::exec(&command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
 use trueup_base::text::passed;
 use trueup_capabilities::reading::cut;
 use trueup_config::{Lbaas, Source};
@@ -9,8 +10,8 @@ use trueup_runtime::plan;
 use trueup_runtime::state_lock::StateLock;
 use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
 
-use super::config::ConfigArg;
-use crate::exit::{Ending, Exit, Failure};
+use super::flags::{self, ConfigArg};
+use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
 /// Shows what a run would do now, and changes nothing.
@@ -29,14 +30,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let mut config = super::run::read(&args.config.path())?;
+    let mut config = flags::read(&args.config.path())?;
     // While a host runs, ask its simulated Engine, or Compute Engine: their file need not be up to date.
     if config.has_own_server()
         && let Some(taken) = StateLock::taken(&config.state_dir)?
         && !config.use_running_servers()
     {
-        let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
-        return Err(Failure::Failed(anyhow::Error::msg(error)));
+        return Err(anyhow!("{taken}; or wait until its simulated server listens, and type the same again").into());
     }
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
     if output.is_text() {

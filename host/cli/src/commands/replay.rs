@@ -19,8 +19,7 @@ use trueup_work::load::Loader;
 use trueup_work::needs::Named;
 use trueup_worlds::KINDS;
 
-use super::config::chosen;
-use super::recordings::Recordings;
+use super::flags::{self, Recordings, chosen};
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -208,7 +207,7 @@ async fn decide(
 /// The settings that the guest of a recording has in the default configuration. `None` if that can't be used, or has no
 /// such guest.
 fn own_settings(recording: &Path, program: &Program) -> Option<Value> {
-    let config = super::run::read(&chosen(None)).ok()?;
+    let config = flags::read(&chosen(None)).ok()?;
     let guests = KINDS.iter().flat_map(|kind| kind.needs(&config).guests);
     let is_of_world = |(_, worlds, _): &Named| worlds.iter().any(|world| world.name == program.world.name);
     let mut guests: Vec<Named> = guests.filter(is_of_world).collect();

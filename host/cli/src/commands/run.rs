@@ -1,7 +1,6 @@
 //! `trueup run`: reconciles what the configuration names, once or until it is stopped.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value};
@@ -14,7 +13,7 @@ use trueup_runtime::state_lock::StateLock;
 use trueup_work::event::{Event, Message};
 use trueup_worlds::sections;
 
-use super::config::ConfigArg;
+use super::flags::ConfigArg;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 use crate::telemetry::{self, Traces, Verbosity};
@@ -38,31 +37,6 @@ pub(crate) struct Args {
     /// Keeps no recordings beyond what a restart needs.
     #[arg(long)]
     no_record: bool,
-}
-
-/// Reads a configuration; environment variables override it.
-pub(super) fn read(config: &std::path::Path) -> Result<Config, crate::exit::Failure> {
-    Config::load(config, &sections()).map_err(misused)
-}
-
-/// The state folder of a configuration. If the rest of the file can't be used and the folder exists, warns and uses the
-/// folder: the host may run on with what it read before the file broke.
-pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit::Failure> {
-    let (state_dir, error) = Config::state_dir_of(config, &sections()).map_err(misused)?;
-    match error {
-        None => {}
-        Some(error) if state_dir.is_dir() => {
-            for problem in error.problems() {
-                output::talk(&format!("warning: {problem}"));
-            }
-            let folder = state_dir.display();
-            output::talk(&format!(
-                "warning: the configuration can't be used; going on with the state folder {folder} (--state-dir names another)"
-            ));
-        }
-        Some(error) => return Err(misused(error)),
-    }
-    Ok(state_dir)
 }
 
 pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {

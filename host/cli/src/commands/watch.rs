@@ -56,7 +56,7 @@ impl Watch {
             let (text, mark) = match seen {
                 Ok(Picture { text, lasting, .. }) if redraws => (text.clone(), text + &lasting),
                 Ok(Picture { text, lasting, .. }) => (text, lasting),
-                Err(Failure::Failed(error) | Failure::Misused(error)) => {
+                Err(Failure { error, .. }) => {
                     let error = format!("error: {error:#}");
                     if shown.as_ref() != Some(&error) {
                         output::talk(&error);

@@ -10,7 +10,7 @@ use trueup_work::setup::SetupError;
 use trueup_work::status::{Role, Status};
 use trueup_worlds::KINDS;
 
-use crate::commands::config;
+use crate::commands::flags;
 use crate::exit::{Failure, misused};
 use crate::output;
 
@@ -30,7 +30,7 @@ impl Host {
     pub(in crate::commands) fn state_dir(&self) -> Result<PathBuf, Failure> {
         match &self.state_dir {
             Some(state_dir) => Ok(state_dir.clone()),
-            None => crate::commands::run::state_dir(&config::chosen(self.config.as_deref())),
+            None => flags::state_dir(&flags::chosen(self.config.as_deref())),
         }
     }
 

@@ -1,56 +1,53 @@
-//! `trueup guest`: which guests exist, and what each can touch. One file for each verb.
+//! `trueup guest`: which guests exist, and what each can touch.
 
-mod history;
 pub(in crate::commands) mod host;
-mod inspect;
-mod list;
-mod lock;
-mod pull;
-mod push;
-mod rollback;
+mod images;
 pub(in crate::commands) mod shadow;
-mod status;
-mod swap;
-mod verify;
+mod versions;
+
+use std::path::Path;
 
 use serde::Serialize;
 use trueup_engine::Guest;
 use trueup_instance::World;
+use trueup_registry::{NoGuest, NotLoaded, Reference};
 use trueup_work::load::Loader;
 
-use crate::exit::Ending;
-use crate::output::Output;
+use super::{block_on, loader};
+use crate::exit::{Ending, misused};
+use crate::output::{self, Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    List(list::Args),
-    Inspect(inspect::Args),
-    Status(status::Args),
-    Swap(swap::Args),
-    Rollback(rollback::Args),
-    History(history::Args),
+    /// Lists the guests that ship with this host.
+    List,
+    Inspect(Inspect),
+    Status(versions::Status),
+    Swap(versions::Swap),
+    Rollback(versions::Rollback),
+    History(versions::History),
     /// Compares a candidate with the active version of a guest, call by call, without letting it decide.
     #[command(subcommand)]
     Shadow(shadow::Command),
-    Lock(lock::Args),
-    Pull(pull::Args),
-    Push(push::Args),
-    Verify(verify::Args),
+    Lock(images::Lock),
+    Pull(images::Pull),
+    Push(images::Push),
+    Verify(images::Check),
 }
 
-pub(crate) fn exec(command: Command, output: Output) -> Ending {
+pub(crate) fn exec(command: &Command, output: Output) -> Ending {
     match command {
-        Command::List(args) => list::exec(args, output),
-        Command::Inspect(args) => inspect::exec(args, output),
-        Command::Status(args) => status::exec(&args, output),
-        Command::Swap(args) => swap::exec(&args, output),
-        Command::Rollback(args) => rollback::exec(&args, output),
-        Command::History(args) => history::exec(&args, output),
-        Command::Shadow(command) => shadow::exec(&command, output),
-        Command::Lock(args) => lock::exec(args, output),
-        Command::Pull(args) => pull::exec(args, output),
-        Command::Push(args) => push::exec(args, output),
-        Command::Verify(args) => verify::exec(args, output),
+        Command::List => list(output),
+        Command::Inspect(args) => inspect(args, output),
+        Command::Status(args) => versions::status(args, output),
+        Command::Swap(args) => versions::swap(args, output),
+        Command::Rollback(args) => versions::rollback(args, output),
+        Command::History(args) => versions::history(args, output),
+        Command::Shadow(command) => shadow::exec(command, output),
+        Command::Lock(args) => images::lock(args, output),
+        Command::Pull(args) => images::pull(args, output),
+        Command::Push(args) => images::push(args, output),
+        Command::Verify(args) => images::verify(args, output),
     }
 }
 
@@ -78,4 +75,70 @@ impl Shown {
             size: guest.size,
         }
     }
+}
+
+fn list(output: Output) -> Ending {
+    let loader = loader()?;
+    let mut guests = Vec::new();
+    for guest in loader.registry.builtins() {
+        let reference = Reference::builtin(&format!("{}@{}", guest.name, guest.version));
+        let guest = loader.guest(&reference).map_err(anyhow::Error::from)?;
+        guests.push(Shown::of(guest, &loader));
+    }
+    output::show(&guests, output, |guests| {
+        let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
+        let rows = guests.iter().map(|guest| {
+            [
+                format!("{}@{}", guest.name, guest.version),
+                guest.world.unwrap_or("none").to_owned(),
+                guest.size.to_string(),
+                guest.digest.clone(),
+                guest.imports.join(","),
+                guest.exports.join(","),
+            ]
+        });
+        if output == Output::Wide {
+            return output::table(head, rows);
+        }
+        let [guest, world, bytes, digest, ..] = head;
+        let short = rows.map(|[guest, world, bytes, digest, ..]| [guest, world, bytes, digest]);
+        output::table([guest, world, bytes, digest], short)
+    })
+}
+
+/// Shows what a guest is, what it may ask, and what it answers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Inspect {
+    /// A name such as `lbaas@1`, a file, a folder of versions (`file:FOLDER`, `file:FOLDER@VERSION`), or
+    /// `oci:HOST/REPO:TAG`. Ignores lock files and signatures, and keeps nothing.
+    guest: String,
+}
+
+fn inspect(args: &Inspect, output: Output) -> Ending {
+    let loader = loader()?;
+    let reference = Reference::parse(&args.guest, Path::new("")).map_err(misused)?;
+    let guest = match reference {
+        Reference::Oci(_) => {
+            let bytes = block_on(loader.registry.fetch(&reference))??;
+            loader.compiled(&reference, &bytes).map_err(NotLoaded::NoGuest)?
+        }
+        Reference::Builtin { .. } | Reference::File(_) => loader.guest(&reference).map_err(misused)?,
+    };
+    // Also check that the guest links: matching names are not enough.
+    let refused = loader.link(guest.clone()).err();
+    let shown = output::show(&Shown::of(guest, &loader), output, facts)?;
+    refused.map_or(Ok(shown), |refused| Err(misused(NoGuest(refused))))
+}
+
+fn facts(guest: &Shown) -> Vec<String> {
+    let indented = |names: &[String]| names.iter().map(|name| format!("         {name}")).collect();
+    let facts = vec![
+        format!("guest    {}@{}", guest.name, guest.version),
+        format!("world    {}", guest.world.unwrap_or("none that this host knows")),
+        format!("digest   {}", guest.digest),
+        format!("size     {} bytes", guest.size),
+        "may ask".to_owned(),
+    ];
+    let (asks, answers) = (indented(&guest.imports), indented(&guest.exports));
+    [facts, asks, vec!["answers".to_owned()], answers].concat()
 }

@@ -1,10 +1,11 @@
 //! `trueup guest shadow`: compares a candidate with the active version, call by call.
 
 use trueup_runtime::control;
-use trueup_work::shadow::{Difference, Status};
+use trueup_work::shadow::Status;
 use trueup_work::swap::Promotion;
 
 use super::host::{self, Host};
+use super::versions::became;
 use crate::exit::Ending;
 use crate::output::{self, Output, or_dash, table};
 
@@ -83,31 +84,30 @@ pub(super) fn exec(command: &Command, output: Output) -> Ending {
 fn promote(args: &Promote, output: Output) -> Ending {
     let promote = control::Promote { after: args.after };
     let promotion: Promotion = args.host.change(&args.guest, "shadow/promote", &promote)?;
-    output::show(&promotion, output, |promotion| {
-        vec![match promotion {
-            Promotion::Done(activated) => format!("{}: {activated}", activated.guest),
-            Promotion::Awaited { after, same_in_a_row } => format!(
-                "{}: becomes active when {after} calls in a row came out the same; {same_in_a_row} did so far",
-                args.guest
-            ),
-        }]
+    let guest = &args.guest;
+    output::show(&promotion, output, |promotion| match promotion {
+        Promotion::Done(activated) => became(activated),
+        Promotion::Awaited { after, same_in_a_row } => vec![format!(
+            "{guest}: becomes active when {after} calls in a row came out the same; {same_in_a_row} did so far"
+        )],
     })
 }
 
 /// `its promotion was refused at 2026-11-25T18:57:37.000Z: ...`. Empty if it was not.
 pub(super) fn refused(status: &Status) -> Option<String> {
     let refused = status.promotion_refused.as_ref()?;
-    let at = output::time(refused.at_ms);
-    Some(format!(
-        "its promotion was refused at {at}: {}",
-        output::printable(&refused.why)
-    ))
+    let (at, why) = (output::time(refused.at_ms), output::printable(&refused.why));
+    Some(format!("its promotion was refused at {at}: {why}"))
 }
 
 /// The state of a comparison, in a few words.
 pub(super) fn compared(status: &Status) -> String {
-    let promoted = promoted(status.promoted_after);
-    format!("{} of {} same{promoted}", status.same, status.compared)
+    format!(
+        "{} of {} same{}",
+        status.same,
+        status.compared,
+        promoted(status.promoted_after)
+    )
 }
 
 /// `; promoted after 5 in a row`. Empty if no promotion waits.
@@ -116,58 +116,33 @@ pub(in crate::commands) fn promoted(after: Option<u64>) -> String {
 }
 
 fn lines(status: &Status) -> Vec<String> {
-    let Status {
-        compared,
-        same,
-        different,
-        unrecorded,
-        skipped,
-        waiting,
-        ..
-    } = status;
-    let candidate = format!(
-        "candidate  {}@{} {}, since {}{}",
-        status.candidate,
-        status.version,
-        status.digest,
-        output::time(status.since_ms),
-        promoted(status.promoted_after)
-    );
-    let head = [
-        "COMPARED",
-        "SAME",
-        "DIFFERENT",
-        "UNRECORDED",
-        "SKIPPED",
-        "WAITING",
-        "SAME IN A ROW",
-    ];
+    let guest = format!("{}@{} {}", status.candidate, status.version, status.digest);
+    let (since, promoted) = (output::time(status.since_ms), promoted(status.promoted_after));
     let counts = [
-        compared,
-        same,
-        different,
-        unrecorded,
-        skipped,
-        waiting,
-        &status.same_in_a_row,
+        ("COMPARED", status.compared),
+        ("SAME", status.same),
+        ("DIFFERENT", status.different),
+        ("UNRECORDED", status.unrecorded),
+        ("SKIPPED", status.skipped),
+        ("WAITING", status.waiting),
+        ("SAME IN A ROW", status.same_in_a_row),
     ];
-    let mut lines = vec![candidate];
-    lines.extend(table(head, [counts.map(u64::to_string)]));
+    let mut lines = vec![format!("candidate  {guest}, since {since}{promoted}")];
+    let row = counts.map(|(_, count)| count.to_string());
+    lines.extend(table(counts.map(|(head, _)| head), [row]));
     lines.extend(refused(status));
     // Also show the first difference when the list of the last ones no longer holds it.
     let first = status.first.iter().filter(|first| !status.last.contains(first));
-    let differences = first.chain(&status.last).map(row).collect();
+    let differences = first.chain(&status.last).map(|difference| {
+        [
+            difference.key.clone(),
+            difference.verdict.to_string(),
+            or_dash(difference.n),
+            difference.what.clone(),
+            or_dash(difference.file.as_ref().map(|file| file.display())),
+        ]
+    });
     let head = ["INSTANCE", "VERDICT", "ENTRY", "WHAT", "RECORDING"];
-    lines.extend(output::table_below(head, differences));
+    lines.extend(output::table_below(head, differences.collect()));
     lines
-}
-
-fn row(difference: &Difference) -> [String; 5] {
-    [
-        difference.key.clone(),
-        difference.verdict.to_string(),
-        or_dash(difference.n),
-        difference.what.clone(),
-        or_dash(difference.file.as_ref().map(|file| file.display())),
-    ]
 }

@@ -8,7 +8,7 @@ use trueup_base::local_only;
 use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
 
-use crate::commands::recordings::Recordings;
+use crate::commands::flags::Recordings;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 

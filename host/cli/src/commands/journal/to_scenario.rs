@@ -9,7 +9,7 @@ use trueup_instance::replay::{Options, ReplayError, replay};
 use trueup_journal::Segment;
 use trueup_scenario::{of_recording, run_text};
 
-use crate::commands::recordings::Recordings;
+use crate::commands::flags::Recordings;
 use crate::commands::replay::Programs;
 use crate::commands::{block_on, loader};
 use crate::exit::{Ending, Exit, misused};

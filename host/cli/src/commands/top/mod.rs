@@ -62,7 +62,7 @@ pub(super) fn exec(args: &Args) -> Ending {
             loop {
                 tokio::time::sleep(EVERY).await;
                 // When it ends, the display does not wait for an answer.
-                let _ = answers.send(ask(&client).await.map_err(|failure| one_line(&failure)));
+                let _ = answers.send(ask(&client).await.map_err(|failure| format!("{:#}", failure.error)));
             }
         };
         // The display ends when the sender is gone.
@@ -89,11 +89,6 @@ async fn ask(client: &Client) -> Result<Data, Failure> {
         has_more: keys.next.is_some(),
         keys: keys.keys,
     })
-}
-
-fn one_line(failure: &Failure) -> String {
-    let (Failure::Failed(error) | Failure::Misused(error)) = failure;
-    format!("{error:#}")
 }
 
 fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &mpsc::Receiver<Answer>) -> anyhow::Result<()> {
