@@ -50,12 +50,10 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 
 /// The folder of the log that a path refers to.
 fn folder(path: &Path) -> Result<PathBuf, Failure> {
-    if audit::is_log(path).map_err(misused)? {
-        return Ok(path.to_owned());
-    }
-    let below = path.join("audit");
-    if audit::is_log(&below).map_err(misused)? {
-        return Ok(below);
+    for folder in [path.to_owned(), path.join("audit")] {
+        if audit::is_log(&folder).map_err(misused)? {
+            return Ok(folder);
+        }
     }
     if path.is_file() || path.join("trueup.toml").is_file() {
         return Ok(state_dir(path)?.join("audit"));
@@ -80,12 +78,10 @@ fn show(args: &Show, output: Output) -> Ending {
         output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
     }
     if let Some(unknown) = args.guest.as_ref().filter(|guest| !guests.contains(*guest)) {
-        let known = match guests.is_empty() {
-            true => "any guest".to_owned(),
-            false => format!(
-                "guest `{unknown}`; there are entries about: {}",
-                Vec::from_iter(guests).join(", ")
-            ),
+        let all = Vec::from_iter(guests).join(", ");
+        let known = match all.as_str() {
+            "" => "any guest".to_owned(),
+            all => format!("guest `{unknown}`; there are entries about: {all}"),
         };
         output::talk(&format!("note: no entry is about {known}"));
     }
@@ -97,24 +93,21 @@ fn show(args: &Show, output: Output) -> Ending {
 
 fn table(lines: &[Line]) -> Vec<String> {
     let rows = lines.iter().map(|line| {
-        let guest = match (line.guest.as_str(), line.version.as_str()) {
+        let mut guest = match (line.guest.as_str(), line.version.as_str()) {
             ("", _) => "-".to_owned(),
             (guest, "") => guest.to_owned(),
             (guest, version) => format!("{guest}@{version}"),
         };
-        let guest = match line.name.as_str() {
-            "" => guest,
-            name => format!("{guest} ({name})"),
-        };
-        let about = if line.decision.is_empty() {
-            &line.instance
-        } else {
-            &line.decision
-        };
+        if !line.name.is_empty() {
+            guest += &format!(" ({})", line.name);
+        }
+        let about = [&line.decision, &line.instance]
+            .into_iter()
+            .find(|about| !about.is_empty());
         [
             output::time(line.at_ms),
             guest,
-            if about.is_empty() { "-".to_owned() } else { shown(about) },
+            output::or_dash(about.map(|about| shown(about))),
             shown(&line.call),
             shown(&line.scope),
             shown(&line.outcome),
@@ -125,9 +118,7 @@ fn table(lines: &[Line]) -> Vec<String> {
 
 /// Texts come from guests, so only printable characters may reach the terminal.
 fn shown(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect()
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// The output of `verify` as JSON.
@@ -135,40 +126,34 @@ fn shown(text: &str) -> String {
 struct Verified<'a> {
     folder: &'a Path,
     #[serde(flatten)]
-    verdict: &'a Verdict,
+    verdict: Verdict,
 }
 
 fn verify(folder: &Path, output: Output) -> Ending {
     let verdict = audit::verify(folder).map_err(misused)?;
-    let verified = Verified {
-        folder,
-        verdict: &verdict,
-    };
-    output::show(&verified, output, |_| verdict_lines(folder, &verdict))?;
-    Ok(if verdict.is_whole() { Exit::Done } else { Exit::Failed })
+    let is_whole = verdict.is_whole();
+    output::show(&Verified { folder, verdict }, output, verdict_lines)?;
+    Ok(if is_whole { Exit::Done } else { Exit::Failed })
 }
 
-fn verdict_lines(folder: &Path, verdict: &Verdict) -> Vec<String> {
+fn verdict_lines(Verified { folder, verdict }: &Verified<'_>) -> Vec<String> {
     let mut lines: Vec<String> = verdict.problems.iter().map(|it| shown(&it.to_string())).collect();
-    if verdict.more_problems > 0 {
-        lines.push(format!("and {} more", verdict.more_problems));
+    let more = verdict.more_problems;
+    if more > 0 {
+        lines.push(format!("and {more} more"));
     }
-    let problems = verdict.problems.len() as u64 + verdict.more_problems;
-    let outcome = if verdict.is_whole() && verdict.removed > 0 {
-        format!(
-            "whole; the {} before them were removed by its limits",
-            counted(verdict.removed, "line", "lines")
-        )
-    } else if verdict.is_whole() {
-        "whole".to_owned()
-    } else {
-        counted(problems, "problem", "problems")
+    let outcome = match (verdict.is_whole(), verdict.removed) {
+        (true, 0) => "whole".to_owned(),
+        (true, removed) => {
+            let removed = counted(removed, "line", "lines");
+            format!("whole; the {removed} before them were removed by its limits")
+        }
+        (false, _) => counted(verdict.problems.len() as u64 + more, "problem", "problems"),
     };
-    lines.push(format!(
-        "{}: {} in {}: {outcome}",
-        folder.display(),
+    let (all, files) = (
         counted(verdict.lines, "line", "lines"),
-        counted(verdict.files, "file", "files")
-    ));
+        counted(verdict.files, "file", "files"),
+    );
+    lines.push(format!("{}: {all} in {files}: {outcome}", folder.display()));
     lines
 }

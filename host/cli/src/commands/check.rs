@@ -1,7 +1,5 @@
 //! `trueup check`: whether a host could run with a configuration, and what to type where it could not.
 
-use std::path::Path;
-
 use serde::Serialize;
 use trueup_base::text::counted;
 use trueup_config::Config;
@@ -43,51 +41,39 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         }
         checks.push(finding);
     };
-    let config = match Config::load(path, &sections()) {
+    let wrong = match Config::load(path, &sections()) {
         Ok(config) => {
             let names: Vec<_> = config.guests().into_iter().map(|(name, _)| name).collect();
             let text = format!("{}: {}", config.file.display(), names.join(", "));
             tell(Finding::ok("configuration", text));
-            Some(config)
+            super::block_on(check::check(&config, &super::registry(), tell))?;
+            Exit::Failed
         }
         Err(error) => {
+            let shown = path.display();
+            let next = match path.exists() {
+                true => format!("correct it, then: trueup check {shown}"),
+                false => format!("trueup init {shown} --world WORLD"),
+            };
             for problem in error.problems() {
-                let trouble = Problem::new(problem, next_of(path));
-                tell(Finding::wrong("configuration", Mark::Failed, trouble));
+                let problem = Problem::new(problem, next.clone());
+                tell(Finding::wrong("configuration", Mark::Failed, problem));
             }
-            None
+            Exit::Unusable
         }
     };
-    if let Some(config) = &config {
-        super::block_on(check::check(config, &super::registry(), tell))?;
-    }
     let count = |mark| checks.iter().filter(|finding: &&Finding| finding.mark == mark).count();
-    let (ok, warnings, failed) = (count(Mark::Ok), count(Mark::Warning), count(Mark::Failed));
     let report = Report {
+        ok: count(Mark::Ok),
+        warnings: count(Mark::Warning),
+        failed: count(Mark::Failed),
         checks,
-        ok,
-        warnings,
-        failed,
     };
-    output::show(&report, output, |_| {
-        let warnings = counted(warnings as u64, "warning", "warnings");
-        vec![format!("{ok} ok, {warnings}, {failed} failed")]
+    output::show(&report, output, |of| {
+        let warnings = counted(of.warnings, "warning", "warnings");
+        vec![format!("{} ok, {warnings}, {} failed", of.ok, of.failed)]
     })?;
-    Ok(match (&config, failed) {
-        (None, _) => Exit::Unusable,
-        (Some(_), 0) => Exit::Done,
-        (Some(_), _) => Exit::Failed,
-    })
-}
-
-/// What to do about a configuration that can't be used.
-fn next_of(path: &Path) -> String {
-    let shown = path.display();
-    if path.exists() {
-        format!("correct it, then: trueup check {shown}")
-    } else {
-        format!("trueup init {shown} --world WORLD")
-    }
+    Ok(if report.failed == 0 { Exit::Done } else { wrong })
 }
 
 /// One line, and one with the next step if there is one.

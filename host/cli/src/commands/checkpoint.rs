@@ -66,18 +66,9 @@ pub(crate) struct Copy {
 }
 
 /// The kinds of stores.
-const KINDS: [(&str, &str, Kind); 2] = [
-    (
-        "file",
-        "One file with checksums; a guest's changes are appended",
-        Kind::File,
-    ),
-    (
-        "json-file",
-        "The file that the AWS VPC CNI's node agent reads and writes",
-        Kind::JsonFile,
-    ),
-];
+const KINDS: [(&str, &str, Kind); 2] = [("file", FILE, Kind::File), ("json-file", JSON_FILE, Kind::JsonFile)];
+const FILE: &str = "One file with checksums; a guest's changes are appended";
+const JSON_FILE: &str = "The file that the AWS VPC CNI's node agent reads and writes";
 
 impl From<ToolError> for Failure {
     fn from(error: ToolError) -> Self {
@@ -89,7 +80,11 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show { path } => show(&path, output),
         Command::Verify { path } => verify(&path, output),
-        Command::Copy(args) => copy(&args, output),
+        Command::Copy(args) => {
+            let copied = tools::copy(&args.from, &args.to, args.kind, args.replace, stored::data)?;
+            let done = format!("copied {} to {}", args.from.display(), args.to.display());
+            report(&copied, &done, output)
+        }
         Command::Restore { path, generation } => {
             let audited = Audited::of(&path)?;
             let copied = tools::restore(&path, generation)?;
@@ -130,17 +125,15 @@ fn accept(path: &Path, yes: bool, output: Output) -> Ending {
     let changed = tools::accept(path, yes)?;
     let shown = path.display();
     let text = |mark: Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
-    let going_on = |Accepted { known, found }: &Accepted| {
+    let outcome = if let Some(Accepted { known, found }) = &changed {
         let (found, known) = (text(*found, "an empty store"), text(*known, "nothing"));
-        format!("going on with {found}; known was {known}")
+        let going_on = format!("going on with {found}; known was {known}");
+        audited.write_down("checkpoint accept", path, &going_on)?;
+        going_on
+    } else {
+        "nothing is missing".to_owned()
     };
-    if let Some(accepted) = &changed {
-        audited.write_down("checkpoint accept", path, &going_on(accepted))?;
-    }
-    output::show(changed.as_slice(), output, |changed| {
-        let nothing = || "nothing is missing".to_owned();
-        vec![format!("{shown}: {}", changed.first().map_or_else(nothing, going_on))]
-    })
+    output::show(changed.as_slice(), output, |_| vec![format!("{shown}: {outcome}")])
 }
 
 /// The output of `show` as JSON.
@@ -157,12 +150,9 @@ struct Shown {
 fn show(path: &Path, output: Output) -> Ending {
     let mut picture = tools::look(path)?;
     let damage = picture.damage.take();
-    let (allocations, not_understood) = match stored::allocations(&picture.saved) {
-        Ok(all) => (Some(all), None),
-        Err(why) => (None, Some(why)),
-    };
+    let allocations = stored::allocations(&picture.saved);
     // Nothing but its content says that such a file is a store.
-    if let (Kind::JsonFile, Some(why)) = (picture.kind, &not_understood) {
+    if let (Kind::JsonFile, Err(why)) = (picture.kind, &allocations) {
         let shown = path.display();
         return Err(misused(anyhow!(
             "`{shown}` is no store of pod addresses: {why}; give the `path` of [backend.checkpoint]"
@@ -170,8 +160,8 @@ fn show(path: &Path, output: Output) -> Ending {
     }
     let shown = Shown {
         picture,
-        allocations,
-        not_understood,
+        not_understood: allocations.as_ref().err().cloned(),
+        allocations: allocations.ok(),
     };
     output::show(&shown, output, lines)?;
     damage.map_or(Ok(Exit::Done), |damage| Err(ToolError::from(damage).into()))
@@ -190,16 +180,16 @@ fn lines(shown: &Shown) -> Vec<String> {
         fact("last record", &number.to_string());
     }
     if picture.in_use {
-        let pid = picture
-            .pid
-            .map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
-        fact("in use", &format!("by a host, pid {pid}"));
+        let pid = picture.pid.map(|pid| pid.to_string());
+        fact(
+            "in use",
+            &format!("by a host, pid {}", pid.as_deref().unwrap_or("not known")),
+        );
     }
     if let Some(tail) = &picture.tail {
-        let what = if picture.in_use {
-            "being written"
-        } else {
-            "torn: a write was interrupted, and never answered"
+        let what = match picture.in_use {
+            true => "being written",
+            false => "torn: a write was interrupted, and never answered",
         };
         fact("tail", &format!("{}; {what}", tail_text(tail)));
     }
@@ -229,10 +219,8 @@ fn lines(shown: &Shown) -> Vec<String> {
 }
 
 fn tail_text(tail: &Torn) -> String {
-    format!(
-        "record {} at offset {}, {} bytes, {}",
-        tail.record, tail.offset, tail.bytes, tail.reason
-    )
+    let (record, offset, reason) = (tail.record, tail.offset, &tail.reason);
+    format!("record {record} at offset {offset}, {} bytes, {reason}", tail.bytes)
 }
 
 /// The output of `verify` as JSON.
@@ -250,8 +238,8 @@ fn verify(path: &Path, output: Output) -> Ending {
     let (exit, line) = match &verdict {
         Verdict::Whole => (Exit::Done, format!("{shown}: whole")),
         Verdict::Unfinished { tail } => {
-            let tail = tail_text(tail);
-            (Exit::Done, format!("{shown}: whole; a host is writing {tail}"))
+            let line = format!("{shown}: whole; a host is writing {}", tail_text(tail));
+            (Exit::Done, line)
         }
         Verdict::Torn { tail } => (Exit::Failed, format!("{shown}: torn: {}", tail_text(tail))),
         Verdict::Corrupt { text } => (Exit::Failed, format!("corrupt: {text}")),
@@ -261,24 +249,16 @@ fn verify(path: &Path, output: Output) -> Ending {
     Ok(exit)
 }
 
-fn copy(args: &Copy, output: Output) -> Ending {
-    let copied = tools::copy(&args.from, &args.to, args.kind, args.replace, stored::data)?;
-    let done = format!("copied {} to {}", args.from.display(), args.to.display());
-    report(&copied, &done, output)
-}
-
 fn report(copied: &Copied, done: &str, output: Output) -> Ending {
     if let Some(tail) = &copied.left_out {
         output::talk(&format!("warning: left out an interrupted write: {}", tail_text(tail)));
     }
     output::show(copied, output, |copied| {
-        let folded = (copied.folded > 0).then(|| format!("; {} entries folded in", copied.folded));
-        vec![format!(
-            "{done} ({}): {} bytes of data, {} entries{}",
-            copied.kind.name(),
-            copied.data_bytes,
-            copied.entries,
-            folded.unwrap_or_default()
-        )]
+        let mut line = format!("{done} ({}): {} bytes of data", copied.kind.name(), copied.data_bytes);
+        line += &format!(", {} entries", copied.entries);
+        if copied.folded > 0 {
+            line += &format!("; {} entries folded in", copied.folded);
+        }
+        vec![line]
     })
 }

@@ -7,7 +7,9 @@
 //! Tab -> script -> _TRUEUP_COMPLETE=bash trueup -- WORDS... -> candidates
 //! ```
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -17,7 +19,7 @@ use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
 use percent_encoding::percent_decode_str;
 use trueup_config::Config;
-use trueup_work::swap::Revisions;
+use trueup_work::swap::{Revision, Revisions};
 use trueup_worlds::sections;
 
 use super::flags;
@@ -36,11 +38,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args) -> Ending {
-    let shell = args.shell.to_string();
     let shells = Shells::builtins();
-    let script = shells
-        .completer(&shell)
-        .context("there are no completions for this shell")?;
+    let script = shells.completer(&args.shell.to_string());
+    let script = script.context("there are no completions for this shell")?;
     let mut text = Vec::new();
     let written = script.write_registration(VARIABLE, "trueup", "trueup", "trueup", &mut text);
     written.context("writing completions")?;
@@ -65,9 +65,8 @@ pub(crate) fn man(args: &Man) -> Ending {
 
 /// Answers a shell's script, and then ends the process. Does nothing if no script asks.
 pub(super) fn answer() {
-    CompleteEnv::with_factory(|| with_values("", super::command()))
-        .var(VARIABLE)
-        .complete();
+    let completing = CompleteEnv::with_factory(|| with_values("", super::command()));
+    completing.var(VARIABLE).complete();
 }
 
 /// The command, and all below it, with completions of their arguments.
@@ -109,21 +108,17 @@ fn beginning(word: &OsStr, all: Vec<impl Into<CompletionCandidate>>) -> Vec<Comp
 
 /// The keys that guests have decided about: `default/web`.
 fn keys() -> Vec<String> {
-    let names = |folder: &Path| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
+    let within = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let guests = within(state_dir().join("decisions"));
+    let files = guests.flat_map(|guest| within(guest.path()));
+    let key = |file: DirEntry| {
+        let name = file.file_name();
+        let key = name.to_str()?.strip_suffix(".jsonl")?;
+        Some(percent_decode_str(key).decode_utf8_lossy().into_owned())
     };
-    let files = names(&state_dir().join("decisions"));
-    let files = files.iter().flat_map(|guest| names(guest));
-    let key = |file: PathBuf| {
-        let name = file.file_stem()?.to_str()?.to_owned();
-        let is_recent = file.extension()? == "jsonl";
-        is_recent.then(|| percent_decode_str(&name).decode_utf8_lossy().into_owned())
-    };
-    let mut keys: Vec<String> = files.filter_map(key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
+    // Each once, sorted.
+    let keys: BTreeSet<String> = files.filter_map(key).collect();
+    keys.into_iter().collect()
 }
 
 /// The guests of the configuration, each a NAME of `[guests.NAME]`.
@@ -150,18 +145,11 @@ fn revisions() -> Vec<CompletionCandidate> {
     let Some(guest) = words.iter().find(|word| known.contains(word)) else {
         return Vec::new();
     };
-    let Ok(revisions) = Revisions::load(&state_dir(), guest) else {
-        return Vec::new();
-    };
-    let candidate = |(order, revision): (usize, &trueup_work::swap::Revision)| {
-        let help = format!(
-            "{}@{}, {}",
-            revision.name,
-            revision.version,
-            output::time(revision.at_ms)
-        );
+    let revisions = Revisions::load(&state_dir(), guest).unwrap_or_default();
+    let candidate = |(order, revision): (usize, &Revision)| {
+        let (name, version, at) = (&revision.name, &revision.version, output::time(revision.at_ms));
         CompletionCandidate::new(revision.revision.to_string())
-            .help(Some(help.into()))
+            .help(Some(format!("{name}@{version}, {at}").into()))
             .display_order(Some(order))
     };
     revisions.all().iter().rev().enumerate().map(candidate).collect()
@@ -184,10 +172,6 @@ fn option(name: &str) -> Option<OsString> {
         [option, value] if option == name => Some(value.clone()),
         _ => None,
     });
-    let joined = || {
-        words
-            .iter()
-            .find_map(|word| word.to_str()?.strip_prefix(name)?.strip_prefix('=').map(OsString::from))
-    };
-    after.or_else(joined)
+    let joined = |word: &OsString| Some(word.to_str()?.strip_prefix(name)?.strip_prefix('=')?.into());
+    after.or_else(|| words.iter().find_map(joined))
 }

@@ -68,13 +68,11 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let now = |guest, key: &str| now(guest, key, &state_dir, status.as_ref()?);
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
         let explained = match (explained, now(args.guest.as_deref(), &args.key)) {
-            (Ok(explained), of_key) => {
+            (Ok(mut explained), of_key) => {
                 let of_key = of_key.filter(|(shown, _)| shown.guest == explained.guest);
                 let now = of_key.or_else(|| now(None, explained.instance()?));
-                Explanation {
-                    now: now.map(|(_, now)| now),
-                    ..explained
-                }
+                explained.now = now.map(|(_, now)| now);
+                explained
             }
             (Err(_), Some((shown, now))) => Explanation {
                 guest: shown.guest,
@@ -83,26 +81,21 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 ..Explanation::default()
             },
             (Err(error), None) => {
-                let leads = host.and_then(leader);
-                let leads: String = leads.map(|leads| format!("; {leads}")).into_iter().collect();
-                return Err(misused(anyhow!("{error}{leads}")));
+                let leads = host.and_then(leader).map(|leads| format!("; {leads}"));
+                return Err(misused(anyhow!("{error}{}", leads.unwrap_or_default())));
             }
         };
-        let text = match output {
-            Output::Text | Output::Wide => {
-                let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
-                let moved = host.and_then(|host| host.state_dir_moved.as_deref().map(printable));
-                let says = moved.into_iter().chain(host.and_then(leader));
-                lines.extend(says.map(|line| format!("! {line}")));
-                output::changes(&lines)
-            }
-            Output::Json | Output::Yaml => output::rendered(&explained, output)?,
+        let text = if output.is_text() {
+            let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
+            let moved = host.and_then(|host| host.state_dir_moved.as_deref().map(printable));
+            let says = moved.into_iter().chain(host.and_then(leader));
+            lines.extend(says.map(|line| format!("! {line}")));
+            output::changes(&lines)
+        } else {
+            output::rendered(&explained, output)?
         };
-        Ok(Picture {
-            lasting: text.clone(),
-            text,
-            exit: Exit::Done,
-        })
+        let (lasting, exit) = (text.clone(), Exit::Done);
+        Ok(Picture { text, lasting, exit })
     })
 }
 
@@ -139,10 +132,9 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
         if is_shown { AS_ABOVE.into() } else { printable(error) }
     };
     if let Some(held) = &of.set_aside {
-        let since = output::time(held.at_ms);
+        let (since, why) = (output::time(held.at_ms), why(&held.error));
         lines.push(format!(
-            "! set aside since {since}, until it or the guest changes: {}",
-            why(&held.error)
+            "! set aside since {since}, until it or the guest changes: {why}"
         ));
     }
     if let Some(now) = &of.now {
@@ -177,10 +169,8 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
         lines.splice(below..below, fields(changed, "        "));
     }
     if was_corrected(of) {
-        lines.push(
-            "    * others had changed its objects: look for another host with the same `cluster`, or for changes by hand"
-                .to_owned(),
-        );
+        let look = "look for another host with the same `cluster`, or for changes by hand";
+        lines.push(format!("    * others had changed its objects: {look}"));
     }
     if let Some(before) = &of.guest_before {
         lines.push(format!("    * another guest decides: before, {}", printable(before)));
@@ -200,16 +190,11 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
     if let Some(error) = error_of(&job.came) {
         once(&mut lines, &printable(error));
     }
-    let recordings: BTreeSet<&Path> = of
-        .calls
-        .iter()
-        .filter_map(|call| call.report.as_ref())
-        .map(|report| report.file.as_path())
-        .collect();
-    for file in recordings {
+    let reports = of.calls.iter().filter_map(|call| call.report.as_ref());
+    let recordings: BTreeSet<&Path> = reports.map(|report| report.file.as_path()).collect();
+    for file in recordings.into_iter().map(Path::display) {
         lines.push(format!(
-            "  look deeper: trueup journal show {0}; trueup replay {0}",
-            file.display()
+            "  look deeper: trueup journal show {file}; trueup replay {file}"
         ));
     }
     lines
@@ -217,19 +202,15 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
 
 /// `default/web  2026-11-24T01:03:43.910Z  by lbaas@1 sha256:2d48b506a6a5  took 433 ms`.
 fn head(job: &Record) -> String {
-    let by = job.decisions.last().map_or_else(String::new, |made| {
-        format!(
-            "  by {}@{} {}",
-            printable(&made.guest),
-            printable(&made.version),
-            output::short(&made.digest)
-        )
-    });
-    let took = match job.came {
-        JobResult::Open => String::new(),
-        _ => took(job.took_ms, "  took "),
-    };
-    format!("{}  {}{by}{took}", printable(&job.key), output::time(job.began_ms))
+    let mut head = format!("{}  {}", printable(&job.key), output::time(job.began_ms));
+    if let Some(made) = job.decisions.last() {
+        let guest = printable(&format!("{}@{}", made.guest, made.version));
+        head += &format!("  by {guest} {}", output::short(&made.digest));
+    }
+    if job.came != JobResult::Open {
+        head += &took(job.took_ms, "  took ");
+    }
+    head
 }
 
 /// A duration; nothing if it is not known, as of a call that only the recording has.
@@ -260,25 +241,18 @@ fn once(lines: &mut [String], error: &str) {
 /// The error with which a job ended.
 fn error_of(came: &JobResult) -> Option<&String> {
     match came {
-        JobResult::Failed { error } | JobResult::Fault { error } | JobResult::Refused { error }
-            if !error.is_empty() =>
-        {
-            Some(error)
-        }
+        JobResult::Failed { error } | JobResult::Fault { error } | JobResult::Refused { error } => Some(error),
         _ => None,
     }
+    .filter(|error| !error.is_empty())
 }
 
 fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
-    let decided = match &origin.decisions[..] {
-        [] => String::new(),
-        [first, ..] => format!(" ({})", printable(first)),
-    };
-    let began = output::time(origin.began_ms);
-    let mut lines = vec![if job.goes_on() {
-        format!("  which began at {began}{decided} because")
-    } else {
-        format!("  and an earlier job{decided}, unfinished since {began}, still had to do:")
+    let decided = origin.decisions.first().map(|first| format!(" ({})", printable(first)));
+    let (decided, began) = (decided.unwrap_or_default(), output::time(origin.began_ms));
+    let mut lines = vec![match job.goes_on() {
+        true => format!("  which began at {began}{decided} because"),
+        false => format!("  and an earlier job{decided}, unfinished since {began}, still had to do:"),
     }];
     lines.extend(causes(&origin.causes, origin.more_causes, "    "));
     lines
@@ -308,19 +282,14 @@ fn changed(input: &Input) -> String {
         ChangeKind::Changed => ("~", "changed"),
         ChangeKind::Gone => ("-", "is gone"),
     };
-    let mut marks = Vec::new();
-    if let Some(version) = &input.resource_version {
-        marks.push(format!("resourceVersion {}", printable(version)));
+    let version = input.resource_version.iter().map(|it| format!("resourceVersion {it}"));
+    let uid = input.uid.iter().map(|uid| format!("uid {uid}"));
+    let mut text = format!("{sign} {} {word}", input.object());
+    let marks: Vec<String> = version.chain(uid).collect();
+    if !marks.is_empty() {
+        text += &format!(" ({})", marks.join(", "));
     }
-    if let Some(uid) = &input.uid {
-        marks.push(format!("uid {}", printable(uid)));
-    }
-    let marks = if marks.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", marks.join(", "))
-    };
-    format!("{sign} {} {word}{marks}", printable(&input.object()))
+    printable(&text)
 }
 
 fn reason(cause: &Cause) -> String {
@@ -334,29 +303,19 @@ fn reason(cause: &Cause) -> String {
         Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile or approve)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
         Cause::Request { request } => printable(request),
-        Cause::Operation {
-            operation,
-            failure: None,
-        } => format!("operation {operation} ended well"),
-        Cause::Operation {
-            operation,
-            failure: Some(failure),
-        } => format!("operation {operation} failed: {}", printable(failure)),
+        Cause::Operation { operation, failure } => {
+            format!("operation {operation} {}", printable(&ending(failure.as_deref())))
+        }
         Cause::Timer => "a timer was due that the guest had set".to_owned(),
         Cause::ErrorState { on: true } => "an operator said that it is in its error state".to_owned(),
         Cause::ErrorState { on: false } => "an operator said that it is in its error state no more".to_owned(),
-        Cause::Version { guest, digest, before } => format!(
-            "{} became active ({}), before: {}",
-            printable(guest),
-            output::short(digest),
-            printable(before)
-        ),
+        Cause::Version { guest, digest, before } => {
+            let digest = output::short(digest);
+            printable(&format!("{guest} became active ({digest}), before: {before}"))
+        }
         Cause::Released { since_ms, error } => {
-            format!(
-                "set aside since {}, and released: {}",
-                output::time(*since_ms),
-                printable(error)
-            )
+            let since = output::time(*since_ms);
+            format!("set aside since {since}, and released: {}", printable(error))
         }
         Cause::Input(input) => changed(input),
     }
@@ -371,17 +330,16 @@ fn fields(of: &Fields, indent: &str) -> Vec<String> {
 /// `~ spec.ports[http].nodePort: 30080 -> 30081`.
 fn field(of: &Field) -> String {
     let path = if of.path.is_empty() { "all of it" } else { &of.path };
-    let path = printable(path);
     let value = |value: &Value| match value {
-        Value::Object(_) => printable(&in_words(value)),
-        value => printable(&value.to_string()),
+        Value::Object(_) => in_words(value),
+        value => value.to_string(),
     };
-    match (&of.old, &of.new) {
+    printable(&match (&of.old, &of.new) {
         (Some(old), Some(new)) => format!("~ {path}: {} -> {}", value(old), value(new)),
         (None, Some(new)) => format!("+ {path}: {}", value(new)),
         (Some(old), None) => format!("- {path}: {}", value(old)),
-        (None, None) => path,
-    }
+        (None, None) => path.to_owned(),
+    })
 }
 
 /// `Unavailable: timeout` for `{"Unavailable":"timeout"}`. What is no JSON stays as it is.
@@ -391,11 +349,8 @@ fn json_in_words(text: &str) -> String {
 
 /// The error of a call or of a write. The job's own error says in full what waits for an approval, and what to type.
 fn in_short(error: &str) -> &str {
-    if error.contains(WAITS) {
-        "waits for an approval"
-    } else {
-        error
-    }
+    let waits = error.contains(WAITS);
+    if waits { "waits for an approval" } else { error }
 }
 
 fn in_words(value: &Value) -> String {
@@ -416,12 +371,8 @@ fn in_words(value: &Value) -> String {
 
 fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
-    let mut lines = vec![format!(
-        "  {}  {}{removes}{}",
-        printable(&made.id),
-        printable(&made.call),
-        took(made.took_ms, ", ")
-    )];
+    let (id, name, took) = (printable(&made.id), printable(&made.call), took(made.took_ms, ", "));
+    let mut lines = vec![format!("  {id}  {name}{removes}{took}")];
     if let Some(report) = &call.report {
         lines.extend(report_text(report, desired_is_new));
     }
@@ -455,34 +406,29 @@ fn report_text(report: &CallReport, desired_is_new: bool) -> Vec<String> {
             1 => name.clone(),
             count => format!("{name} x{count}"),
         });
-        lines.push(format!(
-            "    asked: {}",
-            printable(&asked.collect::<Vec<_>>().join(", "))
-        ));
+        let asked: Vec<String> = asked.collect();
+        lines.push(format!("    asked: {}", printable(&asked.join(", "))));
     }
     lines
 }
 
 /// `+ server   node-1.http.web.default.c1  192.0.2.11:30081 in http.web.default.c1`.
 fn write_text(write: &Write) -> String {
-    let sign = match write.action {
-        Action::Create | Action::Attach => '+',
-        Action::Reset => '~',
-        Action::Destroy | Action::Detach => '-',
-        Action::Store => '>',
-    };
-    let kind = match write.action {
-        Action::Attach => "attach",
-        Action::Detach => "detach",
-        _ => &write.kind,
+    let (sign, kind) = match write.action {
+        Action::Create => ('+', write.kind.as_str()),
+        Action::Attach => ('+', "attach"),
+        Action::Reset => ('~', &*write.kind),
+        Action::Destroy => ('-', &*write.kind),
+        Action::Detach => ('-', "detach"),
+        Action::Store => ('>', &*write.kind),
     };
     let ended = write.operation.as_ref().map(operation).unwrap_or_default();
-    let error = write
-        .error
-        .as_ref()
-        .map(|error| format!("  not done: {}", json_in_words(in_short(error))));
     let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);
-    printable(&format!("{}{ended}{}", line.trim_end(), error.unwrap_or_default()))
+    let mut line = format!("{}{ended}", line.trim_end());
+    if let Some(error) = &write.error {
+        line += &format!("  not done: {}", json_in_words(in_short(error)));
+    }
+    printable(&line)
 }
 
 /// `; operation 7 ended well, told in #9 at 12:00:00`.
@@ -491,17 +437,15 @@ fn operation(of: &Operation) -> String {
     match &of.ended {
         None => format!("; operation {number}: its end was not told yet"),
         Some(end) => {
-            let how = end
-                .failure
-                .as_ref()
-                .map_or_else(|| "ended well".to_owned(), |why| format!("failed: {why}"));
-            format!(
-                "; operation {number} {how}, told in #{} at {}",
-                end.n,
-                output::time(end.at_ms)
-            )
+            let (how, at) = (ending(end.failure.as_deref()), output::time(end.at_ms));
+            format!("; operation {number} {how}, told in #{} at {at}", end.n)
         }
     }
+}
+
+/// How an operation ended.
+fn ending(failure: Option<&str>) -> String {
+    failure.map_or_else(|| "ended well".to_owned(), |why| format!("failed: {why}"))
 }
 
 fn came(of: &Explained, guest: &str) -> String {
@@ -509,22 +453,17 @@ fn came(of: &Explained, guest: &str) -> String {
     let did = match (effects.created, effects.destroyed, guest == neg::NAME) {
         (0, 0, true) => "no attach or detach was started".to_owned(),
         // What starts here ends later.
-        (attached, detached, true) => format!(
-            "{} to be attached, {detached} to be detached",
-            counted(attached, "endpoint", "endpoints")
-        ),
+        (attached, detached, true) => {
+            let endpoints = counted(attached, "endpoint", "endpoints");
+            format!("{endpoints} to be attached, {detached} to be detached")
+        }
         (0, 0, false) => "nothing was created or destroyed".to_owned(),
         (created, destroyed, false) => format!("{created} created, {destroyed} destroyed"),
     };
+    let is_request = |timed: &TimedCause| matches!(timed.cause, Cause::Request { .. });
     match &of.job.came {
         // Pod addresses create nothing; the text above lists what was written.
-        JobResult::True
-            if of
-                .job
-                .causes
-                .iter()
-                .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
-        {
+        JobResult::True if of.job.causes.iter().any(is_request) => {
             let ending = of.calls.last().and_then(|call| call.report.as_ref());
             let ending = ending.map_or_else(|| "nothing".to_owned(), |report| json_in_words(&report.ending));
             format!("answered {}", printable(&ending))

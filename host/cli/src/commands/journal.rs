@@ -1,13 +1,14 @@
-//! `trueup journal`: reads recordings.
+//! `trueup journal` and `trueup grants`: read recordings.
 
 mod serve;
 mod to_scenario;
 
 use serde_json::value::RawValue;
-use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
+use trueup_journal::{By, Entry, Event, Header, Segment};
+use trueup_runtime::infer;
 
 use super::flags::{Recordings, Since};
-use crate::exit::{Ending as CommandEnding, Exit, misused};
+use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, printable};
 
 #[derive(Debug, clap::Subcommand)]
@@ -36,13 +37,15 @@ pub(crate) struct Show {
 /// How many characters of arguments, answers and results one line shows.
 const SHOWN_MAX: usize = 100;
 
-pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
+pub(crate) fn exec(command: Command, output: Output) -> Ending {
     let show = match command {
         Command::Show(show) => show,
         Command::Serve(args) => return serve::exec(args, output),
         Command::ToScenario(args) => return to_scenario::exec(args, output),
     };
     let since_ms = show.since.at_ms()?;
+    let is_whole = show.full || output == Output::Wide;
+    let max = if is_whole { usize::MAX } else { SHOWN_MAX };
     let mut shown = Vec::new();
     for file in &show.recordings.files()? {
         let segment = Segment::read(file).map_err(misused)?;
@@ -54,29 +57,15 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
             continue;
         }
         let entries = select(recent, &show.call);
-        match output {
-            Output::Json | Output::Yaml => {
-                let header = Entry {
-                    n: segment.first,
-                    event: Event::Header(Box::new(segment.header.clone())),
-                };
-                let lines = std::iter::once(header.to_line()).chain(entries.iter().map(|entry| entry.to_line()));
-                for line in lines {
-                    shown.push(RawValue::from_string(line).map_err(anyhow::Error::from)?);
-                }
+        if output.is_text() {
+            output::line(&headline(file, &segment.header))?;
+            for entry in entries {
+                output::line(&line(entry, max))?;
             }
-            Output::Text | Output::Wide => {
-                output::line(&headline(file, &segment.header))?;
-                for entry in entries {
-                    output::line(&line(
-                        entry,
-                        if show.full || output == Output::Wide {
-                            usize::MAX
-                        } else {
-                            SHOWN_MAX
-                        },
-                    ))?;
-                }
+        } else {
+            let (n, event) = (segment.first, Event::Header(Box::new(segment.header)));
+            for entry in [&Entry { n, event }].into_iter().chain(entries) {
+                shown.push(RawValue::from_string(entry.to_line()).map_err(anyhow::Error::from)?);
             }
         }
     }
@@ -113,17 +102,11 @@ fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
 }
 
 fn headline(file: &std::path::Path, header: &Header) -> String {
-    let state = if header.snapshot.is_some() {
-        "from a snapshot"
-    } else {
-        "from nothing"
-    };
+    let state = header.snapshot.as_ref().map_or("from nothing", |_| "from a snapshot");
+    let guest = format!("{}@{}  {}", header.guest, header.version, header.digest);
     format!(
-        "{}\n  guest {}@{}  {}  {state}\n  settings {}",
+        "{}\n  guest {guest}  {state}\n  settings {}",
         file.display(),
-        header.guest,
-        header.version,
-        header.digest,
         header.settings
     )
 }
@@ -132,31 +115,21 @@ fn line(entry: &Entry, max: usize) -> String {
     let n = entry.n;
     match &entry.event {
         Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
-        Event::Call(call) => format!(
-            "{n:>6}  {}  call {}{}{} {}",
-            output::time(call.at_ms),
-            call.name,
-            call.by.as_ref().map(cause).unwrap_or_default(),
-            call.about
-                .as_ref()
-                .map(|about| format!(" about {}", printable(about)))
-                .unwrap_or_default(),
-            cut(call.args.get(), max)
-        ),
+        Event::Call(call) => {
+            let (at, args) = (output::time(call.at_ms), cut(call.args.get(), max));
+            let by = call.by.as_ref().map(cause).unwrap_or_default();
+            let about = call.about.iter().map(|about| format!(" about {}", printable(about)));
+            let about: String = about.collect();
+            format!("{n:>6}  {at}  call {}{by}{about} {args}", call.name)
+        }
         Event::Ask(ask) => {
-            let answer = ask
-                .answer
-                .as_ref()
-                .map_or_else(|| "no answer".to_owned(), |answer| cut(answer.get(), max));
+            let answer = cut(ask.answer.as_ref().map_or("no answer", |answer| answer.get()), max);
             format!("{n:>6}      {} {} -> {answer}", ask.name, cut(ask.args.get(), max))
         }
         Event::RolledBack(last_kept) => format!("{n:>6}  rolled back: the entries after {last_kept} do not stand"),
-        Event::Ending(ending) => match ending {
-            Ending::Result(result) => format!("{n:>6}    result {}", cut(result.get(), max)),
-            Ending::Trap(text) => format!("{n:>6}    trap: {text}"),
-            Ending::Deadline(text) => format!("{n:>6}    deadline: {text}"),
-            Ending::Memory(text) => format!("{n:>6}    memory: {text}"),
-            Ending::Cancelled(text) => format!("{n:>6}    cancelled: {text}"),
+        Event::Ending(ending) => match ending.parts() {
+            (kind, Ok(result)) => format!("{n:>6}    {kind} {}", cut(result.get(), max)),
+            (kind, Err(text)) => format!("{n:>6}    {kind}: {text}"),
         },
     }
 }
@@ -166,6 +139,25 @@ fn cause(by: &By) -> String {
     let By { guest, instance, n } = by;
     let n = n.map(|n| format!(" {n}")).unwrap_or_default();
     format!(" by {guest}/{instance}{n}")
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Grants {
+    /// Proposes the smallest grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
+    ///
+    /// Lists refused calls separately, and does not grant them.
+    Infer(Recordings),
+}
+
+pub(crate) fn grants(Grants::Infer(recordings): &Grants, output: Output) -> Ending {
+    let (inferred, torn) = infer::infer(&recordings.files()?).map_err(misused)?;
+    for torn in torn {
+        output::talk(&format!("warning: {torn}"));
+    }
+    output::show(&inferred, output, |inferred| {
+        let texts: Vec<String> = inferred.iter().map(infer::Inferred::to_toml).collect();
+        vec![texts.join("\n").trim_end().to_owned()]
+    })
 }
 
 fn cut(text: &str, max: usize) -> String {

@@ -1,6 +1,5 @@
 //! The commands, one file for each: its arguments and one `exec`.
 
-mod approve;
 mod audit;
 mod check;
 mod checkpoint;
@@ -8,14 +7,12 @@ mod completions;
 
 mod explain;
 mod flags;
-mod grants;
 mod guest;
 mod init;
 mod ipam;
 mod journal;
-mod neg;
+mod operate;
 mod plan;
-mod reconcile;
 
 mod replay;
 mod run;
@@ -113,11 +110,11 @@ enum Command {
     Plan(plan::Args),
     Check(check::Args),
     Init(init::Args),
-    Approve(approve::Args),
+    Approve(operate::Approve),
     Test(test::Args),
     Replay(replay::Args),
     Explain(explain::Args),
-    Reconcile(reconcile::Args),
+    Reconcile(operate::Reconcile),
     /// Reads recordings.
     #[command(subcommand)]
     Journal(journal::Command),
@@ -129,7 +126,7 @@ enum Command {
     Ipam(ipam::Command),
     /// Manages network endpoint groups.
     #[command(subcommand)]
-    Neg(neg::Command),
+    Neg(operate::Neg),
     /// Inspects and copies what guests have stored, and restores earlier checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -138,7 +135,7 @@ enum Command {
     Audit(audit::Command),
     /// Works out which grants a guest needs.
     #[command(subcommand)]
-    Grants(grants::Command),
+    Grants(journal::Grants),
     Status(status::Args),
     Top(top::Args),
     /// Starts simulated servers, for trying and testing.
@@ -179,18 +176,18 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Plan(args) => plan::exec(args, output),
         Command::Check(args) => check::exec(&args, output),
         Command::Init(args) => init::exec(&args, output),
-        Command::Approve(args) => approve::exec(&args, output),
+        Command::Approve(args) => operate::approve(args, output),
         Command::Test(args) => test::exec(&args, output),
         Command::Replay(args) => replay::exec(args, output),
         Command::Explain(args) => explain::exec(args, output),
-        Command::Reconcile(args) => reconcile::exec(&args, output),
+        Command::Reconcile(args) => operate::reconcile(&args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(&command, output),
         Command::Ipam(command) => ipam::exec(command, output),
-        Command::Neg(command) => neg::exec(&command, output),
+        Command::Neg(command) => operate::neg(command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
-        Command::Grants(command) => grants::exec(command, output),
+        Command::Grants(command) => journal::grants(&command, output),
         Command::Status(args) => status::exec(&args, output),
         Command::Top(args) => top::exec(&args),
         Command::Sim(command) => sim::exec(command),

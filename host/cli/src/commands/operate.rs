@@ -1,8 +1,8 @@
-//! `trueup reconcile`: has a running host work on one key now.
+//! `trueup approve`, `reconcile` and `neg error-state`: what an operator asks of a running host.
 
 use std::time::{Duration, Instant};
 
-use trueup_runtime::control::Reconcile;
+use trueup_runtime::control::{self, Approved, ErrorState as Set};
 use trueup_work::lifecycle::quarantine::way_out;
 use trueup_work::status::{KeyShown, KeyState};
 use trueup_work::swap::GuestStatus;
@@ -13,6 +13,61 @@ use super::status::escaped;
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output, printable};
 
+/// Approves the destruction of what waits for an approval.
+///
+/// A source change that destroys more than half of what a guest holds, and more than 10 objects, waits. `trueup status`
+/// reports it, and `trueup plan` lists the changes. Limits: `approve_above` and `approve_above_percent` in
+/// [guests.NAME].
+#[derive(Debug, clap::Args)]
+pub(crate) struct Approve {
+    /// The guest, such as `lbaas`. Default: every guest with a waiting change.
+    guest: Option<String>,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(super) fn approve(args: Approve, output: Output) -> Ending {
+    let request = control::Approve { guest: args.guest };
+    let approved: Vec<Approved> = args.host.post("approve", &request)?;
+    let line = |Approved { guest, waiting }: &Approved| {
+        let (guest, keys) = (printable(guest), printable(&waiting.keys.join(", ")));
+        format!("{guest}: approved: {} go: {keys}", waiting.text("objects"))
+    };
+    output::show(&approved, output, |approved| match approved.as_slice() {
+        [] => vec!["nothing waits for an approval".to_owned()],
+        approved => approved.iter().map(line).collect(),
+    })
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Neg {
+    ErrorState(ErrorState),
+}
+
+/// Sets whether a key is in its error state.
+///
+/// In the error state, a migration between stacks does not go on while many attachments are pending. The state persists
+/// over restarts of the host, until you change it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ErrorState {
+    /// The key: namespace, Service and port, such as `shop/web/80`.
+    key: String,
+    /// Whether the key is in its error state from now on.
+    #[arg(value_parser = ["on", "off"])]
+    state: String,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(super) fn neg(Neg::ErrorState(args): Neg, output: Output) -> Ending {
+    let (key, on) = (args.key, args.state == "on");
+    let set: Set = args.host.post("negs/error-state", &Set { key, on })?;
+    output::show(&set, output, |set| {
+        let state = if set.on { "on" } else { "off" };
+        vec![format!("{:<24} error state {state}", printable(&set.key))]
+    })
+}
+
 /// How often to look whether the host is done.
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -21,7 +76,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// The host looks at everything again, as at a resync. Exits 0 if the key is then in its desired state (or gone, if
 /// nothing asks for it), and 1 if it failed, is held or set aside, or is not done in time.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Reconcile {
     /// A Service, `NAMESPACE/NAME`, or another key that `trueup status --keys` shows.
     key: String,
     /// The guest, as in `[guests.NAME]`, if several have a key of that name.
@@ -34,16 +89,17 @@ pub(crate) struct Args {
     host: Host,
 }
 
-pub(crate) fn exec(args: &Args, output: Output) -> Ending {
+pub(super) fn reconcile(args: &Reconcile, output: Output) -> Ending {
     let until = Instant::now() + Duration::from_secs(args.timeout);
-    let request = Reconcile {
+    let request = control::Reconcile {
         key: args.key.clone(),
         guest: args.guest.clone(),
     };
     let mut key: KeyShown = args.host.post("reconcile", &request)?;
+    let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
     while is_under_way(&key) && Instant::now() < until {
         std::thread::sleep(EVERY);
-        key = look(args, &key)?;
+        key = args.host.get(&path)?;
     }
     let way_out = match key.state {
         KeyState::SetAside => next_step(args, &key)?,
@@ -60,19 +116,11 @@ fn is_under_way(key: &KeyShown) -> bool {
     matches!(key.state, KeyState::Queued | KeyState::Running)
 }
 
-fn look(args: &Args, key: &KeyShown) -> Result<KeyShown, Failure> {
-    let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
-    args.host.get(&path)
-}
-
 /// The next step for a key that is set aside.
-fn next_step(args: &Args, key: &KeyShown) -> Result<String, Failure> {
+fn next_step(args: &Reconcile, key: &KeyShown) -> Result<String, Failure> {
     let guests: Vec<GuestStatus> = args.host.get("guests")?;
-    let mut active = guests
-        .iter()
-        .filter(|it| it.guest == key.guest)
-        .flat_map(|it| &it.active);
-    let revision = active.next().map(|active| active.revision);
+    let of_key = guests.iter().filter(|it| it.guest == key.guest);
+    let revision = of_key.flat_map(|it| &it.active).next().map(|active| active.revision);
     Ok(format!("; {}", way_out(&key.guest, revision)))
 }
 
