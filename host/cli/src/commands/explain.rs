@@ -13,6 +13,7 @@ use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
 };
+use trueup_work::plan::sign;
 use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
@@ -415,12 +416,10 @@ fn report_text(report: &CallReport, desired_is_new: bool) -> Vec<String> {
 /// `+ server   node-1.http.web.default.c1  192.0.2.11:30081 in http.web.default.c1`.
 fn write_text(write: &Write) -> String {
     let (sign, kind) = match write.action {
-        Action::Create => ('+', write.kind.as_str()),
         Action::Attach => ('+', "attach"),
-        Action::Reset => ('~', &*write.kind),
-        Action::Destroy => ('-', &*write.kind),
         Action::Detach => ('-', "detach"),
-        Action::Store => ('>', &*write.kind),
+        Action::Store => ('>', write.kind.as_str()),
+        action => (sign(action), write.kind.as_str()),
     };
     let ended = write.operation.as_ref().map(operation).unwrap_or_default();
     let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use serde::Serialize;
 use trueup_runtime::init::{self, From};
 
@@ -32,7 +33,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Written {
     written: Vec<PathBuf>,
-    next: Vec<String>,
+    next: [String; 2],
 }
 
 fn worlds() -> Vec<&'static str> {
@@ -43,29 +44,25 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
     let folder = args.folder.display();
     let world = given(args, "world", args.world.clone(), &worlds())?;
     let reads_source = init::worlds().contains(&(&world, true));
-    let source = match (&args.source, reads_source) {
-        (None, false) => None,
+    let from = match (&args.source, reads_source) {
+        (None, false) => From::Manifests,
         (Some(_), false) => {
-            let error = format!("the world `{world}` reads no source: trueup init {folder} --world {world}");
-            return Err(misused(anyhow::Error::msg(error)));
+            let what = format!("the world `{world}` reads no source");
+            return Err(misused(anyhow!("{what}: trueup init {folder} --world {world}")));
         }
-        (source, true) => Some(given(args, "source", source.clone(), &SOURCES)?),
-    };
-    let from = match source.as_deref() {
-        Some("kubernetes") => From::Kubernetes,
-        _ => From::Manifests,
+        (source, true) => match given(args, "source", source.clone(), &SOURCES)?.as_str() {
+            "kubernetes" => From::Kubernetes,
+            _ => From::Manifests,
+        },
     };
     let written = Written {
         written: init::write(&args.folder, &world, from)?,
-        next: ["check", "plan"]
-            .map(|command| format!("trueup {command} {folder}"))
-            .to_vec(),
+        next: ["check", "plan"].map(|command| format!("trueup {command} {folder}")),
     };
     output::show(&written, output, |of| {
         let files = of.written.iter().map(|file| format!("wrote {}", file.display()));
-        files
-            .chain(of.next.iter().map(|next| format!("next: {next}")))
-            .collect()
+        let next = of.next.iter().map(|next| format!("next: {next}"));
+        files.chain(next).collect()
     })
 }
 
@@ -78,12 +75,10 @@ fn given(args: &Args, flag: &str, value: Option<String>, words: &[&str]) -> Resu
         let world = args.world.as_deref().unwrap_or("WORLD");
         let source = if flag == "world" { "" } else { " --source SOURCE" };
         let folder = args.folder.display();
-        let upper = flag.to_uppercase();
-        let error = format!(
-            "--{flag} is missing: trueup init {folder} --world {world}{source}, with as {upper} one of {}",
-            words.join(", ")
-        );
-        misused(anyhow::Error::msg(error))
+        let one = format!("with as {} one of {}", flag.to_uppercase(), words.join(", "));
+        misused(anyhow!(
+            "--{flag} is missing: trueup init {folder} --world {world}{source}, {one}"
+        ))
     };
     let (mut answers, mut to) = (std::io::stdin().lock(), std::io::stderr());
     if !answers.is_terminal() || !to.is_terminal() {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::text::counted;
@@ -11,7 +12,7 @@ use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
 use super::flags::{self, ConfigArg};
-use crate::exit::{Ending, misused};
+use crate::exit::{Ending, Failure, misused};
 use crate::output::{self, Output, or_dash, printable, table};
 
 /// The help of CONFIG.
@@ -51,24 +52,20 @@ pub(crate) struct Asked {
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
-    let args = match command {
-        Command::Show(args) => args,
-        Command::Release(args) => return release(&args, output),
-    };
-    let (_, shown) = args.ask()?;
-    output::show(&shown, output, |shown| lines(shown, SystemClock.now_ms()))
+    match command {
+        Command::Show(args) => output::show(&args.ask()?.1, output, |shown| lines(shown, SystemClock.now_ms())),
+        Command::Release(args) => release(&args, output),
+    }
 }
 
 impl Asked {
     /// The state of the instance, and the socket that answered.
-    fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
+    fn ask(&self) -> Result<(PathBuf, Shown), Failure> {
         let (socket, instance) = match self.config.found() {
-            Some(config) => {
-                let (socket, instance) = configured(&config)?;
-                (self.socket.clone().unwrap_or(socket), Some(instance))
-            }
-            None => (self.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET)), None),
+            Some(config) => configured(&config)?,
+            None => (PathBuf::from(SOCKET), None),
         };
+        let socket = self.socket.clone().unwrap_or(socket);
         let shown = super::block_on(ipam::show(&socket, instance.as_deref()))?.map_err(anyhow::Error::msg)?;
         Ok((socket, shown))
     }
@@ -94,64 +91,50 @@ struct Released {
 
 fn release(args: &Release, output: Output) -> Ending {
     let (socket, shown) = args.asked.ask()?;
-    let addresses = to_free(&shown, &args.container)?;
-    if args.apply {
-        for freed in &addresses {
-            let released = super::block_on(ipam::release(&socket, &shown.instance, &freed.key))?;
-            released.map_err(|error| anyhow::anyhow!("{} of {}: {error}", freed.ip, freed.key.container_id))?;
-        }
-    }
     let released = Released {
+        addresses: to_free(&shown, &args.container)?,
         instance: shown.instance,
         applied: args.apply,
-        addresses,
     };
+    for freed in released.addresses.iter().filter(|_| args.apply) {
+        let done = super::block_on(ipam::release(&socket, &released.instance, &freed.key))?;
+        done.map_err(|error| anyhow!("{} of {}: {error}", freed.ip, freed.key.container_id))?;
+    }
     output::show(&released, output, released_lines)
 }
 
 /// The addresses of the named containers, or of those that the runtime forgot if none is named.
-fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, crate::exit::Failure> {
+fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, Failure> {
+    let freed = |ip: &String, key: &IpamKey, pod: Option<&String>, missing_ms| Freed {
+        ip: ip.clone(),
+        key: key.clone(),
+        pod: pod.cloned(),
+        missing_ms,
+    };
     if containers.is_empty() {
         let missing = shown.missing.as_ref().ok_or_else(|| {
-            misused(anyhow::anyhow!(
+            misused(anyhow!(
                 "the host does not ask the container runtime which containers there are: set `socket` in `[backend.cri]` \
                  and wait 5 minutes, or name a container with `--container ID`"
             ))
         })?;
-        let gone = missing
-            .iter()
-            .filter(|missing| missing.missing_ms >= FORGOTTEN_AFTER_MS);
-        return Ok(gone
-            .map(|missing| Freed {
-                ip: missing.ip.clone(),
-                key: missing.key.clone(),
-                pod: missing.pod.clone(),
-                missing_ms: Some(missing.missing_ms),
-            })
-            .collect());
+        let gone = missing.iter().filter(|of| of.missing_ms >= FORGOTTEN_AFTER_MS);
+        let gone = gone.map(|of| freed(&of.ip, &of.key, of.pod.as_ref(), Some(of.missing_ms)));
+        return Ok(gone.collect());
     }
     let of_enis = shown.enis.iter().flat_map(|eni| &eni.addresses);
     let assigned = of_enis.filter_map(|info| Some((&info.address, info.key.as_ref()?)));
-    let all: Vec<_> = assigned
-        .chain(shown.held.iter().map(|held| (&held.ip, &held.key)))
-        .filter(|(_, key)| containers.contains(&key.container_id))
-        .collect();
-    if let Some(unknown) = containers
-        .iter()
-        .find(|container| all.iter().all(|(_, key)| key.container_id != **container))
-    {
-        return Err(misused(anyhow::anyhow!(
-            "container `{}` has no address; `trueup ipam show` has those that do",
-            printable(unknown)
-        )));
+    let all = assigned.chain(shown.held.iter().map(|held| (&held.ip, &held.key)));
+    let all: Vec<_> = all.filter(|(_, key)| containers.contains(&key.container_id)).collect();
+    let is_unknown = |id: &&String| all.iter().all(|(_, key)| key.container_id != **id);
+    if let Some(unknown) = containers.iter().find(is_unknown).map(|id| printable(id)) {
+        let next = "`trueup ipam show` has those that do";
+        return Err(misused(anyhow!("container `{unknown}` has no address; {next}")));
     }
-    let freed = all.into_iter().map(|(ip, key)| Freed {
-        ip: ip.clone(),
-        key: key.clone(),
-        pod: shown.pods.get(ip).cloned(),
-        missing_ms: None,
-    });
-    Ok(freed.collect())
+    let all = all
+        .into_iter()
+        .map(|(ip, key)| freed(ip, key, shown.pods.get(ip), None));
+    Ok(all.collect())
 }
 
 fn released_lines(released: &Released) -> Vec<String> {
@@ -170,24 +153,21 @@ fn released_lines(released: &Released) -> Vec<String> {
     });
     let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);
     let addresses = counted(released.addresses.len(), "address", "addresses");
-    lines.push(if released.applied {
-        format!("{addresses} freed")
-    } else {
-        format!("{addresses} would be freed; nothing was changed: `--apply` frees them")
+    lines.push(match released.applied {
+        true => format!("{addresses} freed"),
+        false => format!("{addresses} would be freed; nothing was changed: `--apply` frees them"),
     });
     lines
 }
 
 /// The socket and the instance that a configuration names.
-fn configured(config: &Path) -> Result<(PathBuf, String), crate::exit::Failure> {
+fn configured(config: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     let config = flags::read(config)?;
-    match config.world::<Ipam>() {
-        Some(ipam) => Ok((ipam.adapter.socket.clone(), ipam.adapter.instance.clone())),
-        None => Err(misused(anyhow::anyhow!(
-            "{}: nothing to show: it has no `[adapter.ipam]`",
-            config.file.display()
-        ))),
-    }
+    let Some(Ipam { adapter, .. }) = config.world() else {
+        let file = config.file.display();
+        return Err(misused(anyhow!("{file}: nothing to show: it has no `[adapter.ipam]`")));
+    };
+    Ok((adapter.socket.clone(), Some(adapter.instance.clone())))
 }
 
 /// The state of an address.
@@ -208,10 +188,8 @@ impl<'a> State<'a> {
             (Some(key), _) => Self::Assigned(key),
             _ if !shown.read => Self::Unknown,
             (None, Some(at_ms)) if cooling_period_ms > 0 => {
-                match cooling_period_ms.checked_sub(now_ms.saturating_sub(at_ms)) {
-                    Some(left_ms) => Self::Resting(left_ms),
-                    None => Self::Free,
-                }
+                let left_ms = cooling_period_ms.checked_sub(now_ms.saturating_sub(at_ms));
+                left_ms.map_or(Self::Free, Self::Resting)
             }
             (None, _) => Self::Free,
         }
@@ -220,20 +198,18 @@ impl<'a> State<'a> {
 
 /// The text output: totals, each interface, each address.
 fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
-    let mut lines = vec![
-        format!("instance  {}", shown.instance),
-        format!(
-            "guest     {}@{} {}",
-            shown.guest.name, shown.guest.version, shown.guest.digest
-        ),
-    ];
+    let guest = &shown.guest;
     let store = match (shown.read, &shown.error) {
         (true, None) => "read".to_owned(),
         (true, Some(error)) => printable(error),
         (false, None) => "not read yet".to_owned(),
         (false, Some(error)) => format!("not read: {}", printable(error)),
     };
-    lines.push(format!("store     {store}"));
+    let mut lines = vec![
+        format!("instance  {}", shown.instance),
+        format!("guest     {}@{} {}", guest.name, guest.version, guest.digest),
+        format!("store     {store}"),
+    ];
     if shown.read {
         lines.push(format!("total     {}", shown.stats));
     }
@@ -245,22 +221,29 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
 
 fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
     let of_eni = |eni: &Eni| {
-        let (mut assigned, mut resting, mut free) = (0_usize, 0_usize, 0_usize);
-        for address in &eni.addresses {
-            match State::of(address, shown, now_ms) {
-                State::Assigned(_) => assigned += 1,
-                State::Resting(_) => resting += 1,
-                State::Free => free += 1,
-                State::Unknown => {}
-            }
-        }
-        let all = eni.addresses.len().to_string();
-        let [assigned, resting, free] =
-            [assigned, resting, free].map(|count| or_dash(shown.read.then(|| count.to_string())));
-        let (device, flags) = (eni.device_number.to_string(), flags(eni).to_owned());
-        [eni.id.clone(), device, flags, all, assigned, resting, free]
+        let count = |is_it: fn(&State<'_>) -> bool| {
+            let states = eni.addresses.iter().map(|address| State::of(address, shown, now_ms));
+            or_dash(shown.read.then(|| states.filter(is_it).count()))
+        };
+        let flags = match (eni.is_primary, eni.is_trunk) {
+            (true, true) => "primary, trunk",
+            (true, false) => "primary",
+            (false, true) => "trunk",
+            (false, false) => "-",
+        };
+        [
+            eni.id.clone(),
+            eni.device_number.to_string(),
+            flags.to_owned(),
+            eni.addresses.len().to_string(),
+            count(|state| matches!(state, State::Assigned(_))),
+            count(|state| matches!(state, State::Resting(_))),
+            count(|state| matches!(state, State::Free)),
+        ]
     };
     let given_up = |id: &String| [id, "-", "given up", "-", "-", "-", "-"].map(str::to_owned);
+    let rows = shown.enis.iter().map(of_eni);
+    let rows = rows.chain(shown.released.iter().map(given_up));
     let head = [
         "INTERFACE",
         "DEVICE",
@@ -270,28 +253,14 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
         "RESTING",
         "FREE",
     ];
-    let rows = shown.enis.iter().map(of_eni);
-    table(head, rows.chain(shown.released.iter().map(given_up)))
-}
-
-fn flags(eni: &Eni) -> &'static str {
-    match (eni.is_primary, eni.is_trunk) {
-        (true, true) => "primary, trunk",
-        (true, false) => "primary",
-        (false, true) => "trunk",
-        (false, false) => "-",
-    }
+    table(head, rows)
 }
 
 fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
     let pod = |ip: &str| shown.pods.get(ip).map_or("-", String::as_str);
     let used = |ip: &str, interface: &str, state: &str, key: &IpamKey| {
-        let IpamKey {
-            network_name,
-            container_id,
-            if_name,
-        } = key;
-        [ip, interface, state, pod(ip), network_name, container_id, if_name].map(str::to_owned)
+        let (network, container, in_pod) = (&key.network_name, &key.container_id, &key.if_name);
+        [ip, interface, state, pod(ip), network, container, in_pod].map(str::to_owned)
     };
     let unused = |ip: &str, interface: &str, state: &str| [ip, interface, state, "", "", "", ""].map(str::to_owned);
     let mut rows = Vec::new();

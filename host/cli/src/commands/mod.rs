@@ -27,6 +27,7 @@ mod watch;
 
 use std::sync::Arc;
 
+use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use trueup_capabilities::log::{Log, NoLog, TracingLog};
@@ -66,20 +67,16 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Whose lines the log has.
-    fn lines_of(&self) -> LinesOf {
-        match &self.command {
+    /// Whose lines the log has. `None` if the configuration sets the log's format: such a command starts the log after
+    /// it has read that.
+    fn lines_of(&self) -> Option<LinesOf> {
+        Some(match &self.command {
+            Command::Run(_) => return None,
             Command::Sim(_) => LinesOf::Simulator,
-            Command::Test(test::Args { log: true, .. }) | Command::Replay(replay::Args { log: true, .. }) => {
-                LinesOf::Guests
-            }
+            Command::Test(args) if args.log => LinesOf::Guests,
+            Command::Replay(args) if args.log => LinesOf::Guests,
             _ => LinesOf::Host,
-        }
-    }
-
-    /// True if the configuration sets the log format. Such a command starts the log after it has read that.
-    fn starts_its_log(&self) -> bool {
-        matches!(self.command, Command::Run(_))
+        })
     }
 }
 
@@ -91,9 +88,8 @@ fn command() -> clap::Command {
 /// Ends the help of `command` and of all below it with their texts in `examples.txt`, which a line `# COMMAND` begins.
 fn with_examples(command: clap::Command, path: &str) -> clap::Command {
     let texts = include_str!("examples.txt").strip_prefix("# ").unwrap_or_default();
-    let text = texts
-        .split("\n# ")
-        .find_map(|text| text.strip_prefix(path)?.strip_prefix('\n'));
+    let mut texts = texts.split("\n# ");
+    let text = texts.find_map(|text| text.strip_prefix(path)?.strip_prefix('\n'));
     let command = command.mut_subcommands(|command| {
         let path = format!("{path} {}", command.get_name());
         with_examples(command, &path)
@@ -167,8 +163,8 @@ fn guest_log(shown: bool) -> Arc<dyn Log> {
 pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
     crate::output::fit(cli.output);
-    if !cli.starts_its_log() {
-        telemetry::start_plain(cli.lines_of(), cli.verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    if let Some(lines) = cli.lines_of() {
+        telemetry::start_plain(lines, cli.verbosity).map_err(|error| misused(anyhow!(error)))?;
     }
     let output = cli.output;
     match cli.command {
@@ -208,10 +204,14 @@ fn registry() -> Registry {
     Registry::new(trueup_guests_builtin::GUESTS.iter().map(builtin).collect())
 }
 
-/// Loads guests, from the built-in ones and from files.
+/// Loads guests, from the built-in ones and from files. Caches compiled code in the user's cache folder.
 fn loader() -> anyhow::Result<Loader> {
+    let options = EngineOptions {
+        cache_dir: users_cache(),
+        ..EngineOptions::default()
+    };
     Ok(Loader {
-        engine: engine()?,
+        engine: Engine::new(&options)?,
         registry: registry(),
         worlds: worlds(),
     })
@@ -223,23 +223,13 @@ fn loader_of(config: &Config) -> anyhow::Result<Loader> {
     Ok(Loader { registry, ..loader()? })
 }
 
-/// An engine that caches compiled code in the user's cache folder.
-fn engine() -> anyhow::Result<Engine> {
-    let options = EngineOptions {
-        cache_dir: users_cache(),
-        ..EngineOptions::default()
-    };
-    Ok(Engine::new(&options)?)
-}
-
 /// Resolves when the operator or the system asks the program to end. Counts signals from this call on, however late the
 /// caller polls it. Must be called in a tokio runtime.
 fn listen_for_stop() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind, name: &str| {
-        signal(kind)
-            .inspect_err(|error| tracing::warn!("listening for {name}: {error}"))
-            .ok()
+        let listening = signal(kind).inspect_err(|error| tracing::warn!("listening for {name}: {error}"));
+        listening.ok()
     };
     let mut terminate = listen(SignalKind::terminate(), "SIGTERM");
     let mut interrupt = listen(SignalKind::interrupt(), "Ctrl-C");
@@ -254,10 +244,6 @@ fn listen_for_stop() -> impl Future<Output = ()> {
 
 /// Runs a future to its end on a runtime with a thread for each core.
 fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
-    use anyhow::Context as _;
-    let threads = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("starting threads")?;
+    let threads = tokio::runtime::Runtime::new().context("starting threads")?;
     Ok(threads.block_on(future))
 }

@@ -8,7 +8,7 @@ use trueup_capabilities::reading::cut;
 use trueup_config::{Lbaas, Source};
 use trueup_runtime::plan;
 use trueup_runtime::state_lock::StateLock;
-use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
+use trueup_work::plan::{KeyPlan, Orphan, Plan, sign};
 
 use super::flags::{self, ConfigArg};
 use crate::exit::{Ending, Exit};
@@ -72,20 +72,22 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
             Some(1) => headline(key),
             _ => format!("{}/{}", key.guest, headline(key)),
         });
-        let untagged = key.untagged.iter().map(|orphan| {
-            let shown = shown(orphan);
-            format!("{shown}: was created without its tag; a run tags it first")
-        });
-        lines.extend(untagged);
-        lines.extend(key.writes.iter().map(|write| line(write, output)));
+        let untagged = key.untagged.iter().map(shown);
+        lines.extend(untagged.map(|shown| format!("{shown}: was created without its tag; a run tags it first")));
+        for write in &key.writes {
+            let details = match output {
+                Output::Wide => write.details.clone(),
+                _ => cut(&write.details),
+            };
+            let line = format!("  {} {:<8} {}  {details}", sign(write.action), write.kind, write.name);
+            lines.push(line.trim_end().to_owned());
+        }
     }
     let held = plan.held.iter();
     lines.extend(held.map(|key| format!("{key}  held: its objects are kept while {hidden}")));
     if orphans {
-        lines.push(format!(
-            "{} orphans: resources of these load balancers that belong to no known Service",
-            plan.orphans.len()
-        ));
+        let are = "resources of these load balancers that belong to no known Service";
+        lines.push(format!("{} orphans: {are}", plan.orphans.len()));
         lines.extend(plan.orphans.iter().map(shown));
     }
     lines.extend(plan.summaries.values().cloned());
@@ -109,22 +111,10 @@ fn headline(key: &KeyPlan) -> String {
     format!("{}{gone}  {does}", key.key)
 }
 
-fn line(write: &Write, output: Output) -> String {
-    let details = match output {
-        Output::Wide => write.details.clone(),
-        _ => cut(&write.details),
-    };
-    let line = format!("  {} {:<8} {}  {details}", sign(write.action), write.kind, write.name);
-    line.trim_end().to_owned()
-}
-
 fn shown(orphan: &Orphan) -> String {
-    let of = orphan.service_uid.as_ref().map(|uid| format!("  of Service {uid}"));
-    format!(
-        "  ? {:<8} {}  {}{}",
-        orphan.kind,
-        orphan.name,
-        orphan.identifier,
-        of.unwrap_or_default()
-    )
+    let mut shown = format!("  ? {:<8} {}  {}", orphan.kind, orphan.name, orphan.identifier);
+    if let Some(uid) = &orphan.service_uid {
+        shown += &format!("  of Service {uid}");
+    }
+    shown
 }

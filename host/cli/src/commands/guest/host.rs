@@ -47,22 +47,19 @@ impl Host {
         self.ask(async |client| client.delete(path).await)
     }
 
-    pub(in crate::commands) fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    pub(in crate::commands) fn post<T>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure>
+    where
+        T: DeserializeOwned,
+    {
         let _doing = progress::doing(|| "waiting for the host".to_owned());
         self.ask(async |client| client.post(path, body).await)
     }
 
     /// Changes a guest. If it changed and another host leads, a note says that the leader goes on with its own version.
-    pub(super) fn change<T: DeserializeOwned>(
-        &self,
-        guest: &str,
-        verb: &str,
-        body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    pub(super) fn change<T>(&self, guest: &str, verb: &str, body: &impl Serialize) -> Result<T, Failure>
+    where
+        T: DeserializeOwned,
+    {
         let changed = self.post(&path(guest, verb)?, body)?;
         let is_elected = KINDS.iter().any(|kind| {
             let about = kind.sections().about();
@@ -72,9 +69,8 @@ impl Host {
             && let Ok(Status { host, .. }) = self.get("status")
             && let (Role::Standby, Some(leader)) = (host.role, host.leader)
         {
-            output::talk(&format!(
-                "this host is a standby: `{leader}` leads and keeps its own version; type it there too"
-            ));
+            let why = format!("`{leader}` leads and keeps its own version; type it there too");
+            output::talk(&format!("this host is a standby: {why}"));
         }
         Ok(changed)
     }
@@ -93,16 +89,14 @@ pub(in crate::commands) fn answer<T: DeserializeOwned>(state_dir: &Path, path: &
 /// How to name a guest to a host, which runs in another folder: a file by its absolute path, a bare name as a built-in
 /// guest.
 pub(super) fn reference(text: &str) -> Result<String, Failure> {
-    let whole = |path: &str| -> Result<String, Failure> {
-        let path = std::path::absolute(path).map_err(misused)?;
-        Ok(format!("file:{}", path.display()))
+    let path = match text.split_once(':') {
+        Some(("file", path)) => path,
+        Some(_) => return Ok(text.to_owned()),
+        None if Path::new(text).exists() || text.contains('/') || text.ends_with(".wasm") => text,
+        None => return Ok(format!("builtin:{text}")),
     };
-    match text.split_once(':') {
-        Some(("file", path)) => whole(path),
-        Some(_) => Ok(text.to_owned()),
-        None if Path::new(text).exists() || text.contains('/') || text.ends_with(".wasm") => whole(text),
-        None => Ok(format!("builtin:{text}")),
-    }
+    let path = std::path::absolute(path).map_err(misused)?;
+    Ok(format!("file:{}", path.display()))
 }
 
 /// The path of a guest below `/v1/`. Names are those of `[guests.NAME]`.
