@@ -10,7 +10,6 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 use trueup_base::progress;
 use trueup_base::text::counted;
-use trueup_capabilities::log::Log;
 use trueup_instance::replay::{self, ReplayError};
 use trueup_instance::{Program, StartError};
 use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
@@ -69,17 +68,16 @@ struct Replayed {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let loader = super::loader()?;
-    let log = super::guest_log(args.log);
-    super::block_on(replay_all(&args, &loader, &log, output))?
+    super::block_on(replay_all(&args, &loader, output))?
 }
 
-async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Output) -> Ending {
+async fn replay_all(args: &Args, loader: &Loader, output: Output) -> Ending {
     let mut all = Vec::new();
     let (mut failed, mut of_another_world) = (0_usize, Vec::new());
     let mut programs = Programs::new(loader, args.guest.as_deref())?;
     let files = args.recordings.files()?;
     for file in &files {
-        match replay_file(args, &mut programs, file, log).await {
+        match replay_file(args, &mut programs, file).await {
             Ok(Ok(replayed)) => {
                 if output.is_text() {
                     show(&replayed)?;
@@ -104,23 +102,17 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     } else {
         output::document(&all, output)?;
     }
+    let count = files.len();
     if left_out > 0 {
-        output::talk(&format!(
-            "note: {left_out} of {} recordings are of another world than the guest, and left out",
-            files.len()
-        ));
+        let are = "recordings are of another world than the guest, and left out";
+        output::talk(&format!("note: {left_out} of {count} {are}"));
     }
     if failed > 0 {
-        return Err(misused(anyhow!(
-            "{failed} of {} recordings can't be decided, see above",
-            files.len()
-        )));
+        let why = anyhow!("{failed} of {count} recordings can't be decided, see above");
+        return Err(misused(why));
     }
-    Ok(if all.iter().all(|replayed| replayed.outcome.is_identical()) {
-        Exit::Done
-    } else {
-        Exit::Differs
-    })
+    let is_identical = all.iter().all(|replayed| replayed.outcome.is_identical());
+    Ok(if is_identical { Exit::Done } else { Exit::Differs })
 }
 
 /// `Err`: it is of another world than the guest.
@@ -128,28 +120,27 @@ async fn replay_file(
     args: &Args,
     programs: &mut Programs<'_>,
     file: &Path,
-    log: &Arc<dyn Log>,
 ) -> anyhow::Result<Result<Replayed, String>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
     let segment = Segment::read(file)?;
     let program = programs.of(file, &segment)?;
-    if segment.header.world != program.world.name {
-        let (guest, world) = (&program.guest, program.world.name);
-        return Ok(Err(format!(
-            "{} was recorded by a guest of the world {}, and `{}@{}` is of {world}",
-            file.display(),
-            segment.header.world,
-            guest.name,
-            guest.version
-        )));
+    let guest = format!("{}@{}", program.guest.name, program.guest.version);
+    let (world, of, shown) = (program.world.name, &segment.header.world, file.display());
+    if of != world {
+        let why = format!("{shown} was recorded by a guest of the world {of}, and `{guest}` is of {world}");
+        return Ok(Err(why));
     }
+    // How the last call ended, if it gave no result.
+    let ended = match segment.entries.last().map(|last| &last.event) {
+        Some(Event::Ending(Recorded::Trap(text))) => Some(format!("its last call trapped: {text}")),
+        _ => None,
+    };
     let recorded_digest = segment.header.digest.clone();
-    let ended = ended(&segment);
     let torn = segment.torn.as_ref().map(ToString::to_string);
-    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment), log).await?;
+    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment)).await?;
     Ok(Ok(Replayed {
-        file: file.display().to_string(),
-        guest: format!("{}@{}", program.guest.name, program.guest.version),
+        file: shown.to_string(),
+        guest,
         recorded_digest,
         replayed_digest: program.guest.digest.to_string(),
         torn,
@@ -166,14 +157,13 @@ async fn decide(
     loader: &Loader,
     program: &Arc<Program>,
     (file, segment): (&Path, Segment),
-    log: &Arc<dyn Log>,
 ) -> anyhow::Result<(Outcome, bool)> {
     let options = replay::Options {
         compare: match args.guest.is_some() && !args.strict {
             true => replay::Compare::Decisions,
             false => replay::Compare::Everything,
         },
-        log: Some(Arc::clone(log)),
+        log: Some(super::guest_log(args.log)),
         ..replay::Options::default()
     };
     let replayed = async |mut segment: Segment| {
@@ -188,14 +178,13 @@ async fn decide(
     };
     match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
-            let own = own_settings(file, program);
-            let variable = trueup_config::CONFIG_ENV;
-            let own = own.ok_or_else(|| {
-                anyhow!(
-                    "{}; {variable}=CONFIG names the configuration with its own",
-                    failed(error)
-                )
-            })?;
+            let Some(own) = own_settings(file, program) else {
+                let names = format!(
+                    "{}=CONFIG names the configuration with its own",
+                    trueup_config::CONFIG_ENV
+                );
+                return Err(anyhow!("{}; {names}", failed(error)));
+            };
             let mut segment = Segment::read(file)?;
             segment.header.settings = to_raw_value(&own)?;
             Ok((replayed(segment).await.map_err(failed)?, true))
@@ -217,14 +206,6 @@ fn own_settings(recording: &Path, program: &Program) -> Option<Value> {
         guests.retain(|(guest, ..)| *guest == name);
     }
     guests.pop().map(|(.., guest)| guest.settings)
-}
-
-/// How the last call of a recording ended, if it gave no result.
-fn ended(segment: &Segment) -> Option<String> {
-    match &segment.entries.last()?.event {
-        Event::Ending(Recorded::Trap(text)) => Some(format!("its last call trapped: {text}")),
-        _ => None,
-    }
 }
 
 /// The guests that recordings are replayed with. One program serves all recordings of a guest.
@@ -260,15 +241,10 @@ impl<'l> Programs<'l> {
         if let Some(program) = self.loaded.get(&reference) {
             return Ok(Arc::clone(program));
         }
-        let header = &segment.header;
         let program = self.loader.program(&reference).map_err(|error| {
-            anyhow!(
-                "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",
-                segment.name,
-                header.guest,
-                header.version,
-                header.digest
-            )
+            let (name, header) = (&segment.name, &segment.header);
+            let guest = format!("`{}@{}` ({})", header.guest, header.version, header.digest);
+            anyhow!("{name}: was recorded by guest {guest}: {error}; give it with --guest FILE")
         })?;
         self.loaded.insert(reference, Arc::clone(&program));
         Ok(program)
@@ -282,9 +258,8 @@ impl<'l> Programs<'l> {
 /// If the stored bytes are damaged, or can't be read.
 fn recorded(file: &Path, segment: &Segment) -> Result<Reference, StoreError> {
     let header = &segment.header;
-    let ships = trueup_guests_builtin::GUESTS
-        .iter()
-        .find(|guest| guest.digest == header.digest);
+    let mut all = trueup_guests_builtin::GUESTS.iter();
+    let ships = all.find(|guest| guest.digest == header.digest);
     // STATE/journals/GUEST/KEY/N.jsonl
     let state_dir = file.ancestors().nth(4);
     if let (None, Some(store)) = (ships, state_dir.map(Store::at)) {
@@ -315,10 +290,9 @@ fn show(replayed: &Replayed) -> anyhow::Result<()> {
 fn notes(all: &[Replayed]) {
     let of_own: Vec<&Replayed> = all.iter().filter(|it| it.own_settings).collect();
     if let Some(first) = of_own.first() {
-        let recordings = counted(of_own.len() as u64, "recording", "recordings");
+        let (guest, recordings) = (&first.guest, counted(of_own.len(), "recording", "recordings"));
         output::talk(&format!(
-            "note: `{}` refuses the settings of {recordings}, and decided with its own",
-            first.guest
+            "note: `{guest}` refuses the settings of {recordings}, and decided with its own"
         ));
     }
     let mut recorded: BTreeMap<&str, Vec<&Replayed>> = BTreeMap::new();
@@ -326,14 +300,14 @@ fn notes(all: &[Replayed]) {
         recorded.entry(&replayed.recorded_digest).or_default().push(replayed);
     }
     for (digest, of_guest) in recorded {
-        let Some(first) = of_guest.first() else { continue };
-        let others = match of_guest.len() - 1 {
+        let [first, others @ ..] = &of_guest[..] else { continue };
+        let others = match others.len() {
             0 => " was".to_owned(),
             others => format!(" and {} were", counted(others, "other", "others")),
         };
+        let (file, guest, by) = (&first.file, &first.guest, &first.replayed_digest);
         output::talk(&format!(
-            "note: {}{others} recorded by another guest ({digest}) than `{}` ({})",
-            first.file, first.guest, first.replayed_digest
+            "note: {file}{others} recorded by another guest ({digest}) than `{guest}` ({by})"
         ));
     }
 }

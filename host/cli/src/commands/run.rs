@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -50,34 +50,40 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
     if args.approve {
         config.approve();
     }
-    let traces = telemetry::start(&config.telemetry, verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    let traces = telemetry::start(&config.telemetry, verbosity).map_err(|error| misused(anyhow!(error)))?;
     let _lock = StateLock::take(&config.state_dir)?;
     let registry = super::registry();
     let place = config.source().map_or("", Source::place);
     let mut events = Vec::new();
     let tell = |event: Event| match output {
-        Output::Text | Output::Wide => say(&event),
+        // Outcomes to stdout, warnings to stderr.
+        Output::Text | Output::Wide => match event.said() {
+            Some(Message::Line(line)) => output::line_if_read(&line),
+            Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
+            None => {}
+        },
         // A run that ends prints one document; an endless one prints a line for each event.
         Output::Json | Output::Yaml if args.once => events.push(event),
         Output::Json | Output::Yaml => output::value_if_read(&event, output),
     };
-    let ended = if args.once {
-        super::block_on(traced(traces, async {
-            let stop = asked_to_stop(super::listen_for_stop());
+    let ended = super::block_on(async {
+        let exporting = traces.map(Traces::spawn);
+        let stop = asked_to_stop(super::listen_for_stop());
+        let ended = if args.once {
             run::once(&config, &registry, stop, tell).await
-        }))?
-    } else {
-        let (ask, asked) = mpsc::channel(1);
-        let reload = Reload::new(asked, load);
-        super::block_on(traced(traces, async {
-            let stop = asked_to_stop(super::listen_for_stop());
-            let watching = run::watch(config, &registry, Some(reload), stop, tell);
+        } else {
+            let (ask, asked) = mpsc::channel(1);
+            let watching = run::watch(config, &registry, Some(Reload::new(asked, load)), stop, tell);
             tokio::select! {
                 ended = watching => ended,
                 never = ask_at_hangup(ask) => match never {},
             }
-        }))?
-    }?;
+        };
+        if let Some(exporting) = exporting {
+            exporting.end().await;
+        }
+        ended
+    })??;
     match output {
         Output::Json | Output::Yaml if args.once => {
             output::document(&document(&events, &ended).context("writing the document")?, output)?;
@@ -91,21 +97,10 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
     if let Some(error) = ended.error {
         return Err(error.into());
     }
-    Ok(if has_failed(&ended, args.once) {
-        Exit::Failed
-    } else {
-        Exit::Done
-    })
-}
-
-/// Exports traces during the run, if there are any, and sends the rest at the end.
-async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
-    let exporting = traces.map(Traces::spawn);
-    let ended = run.await;
-    if let Some(exporting) = exporting {
-        exporting.end().await;
-    }
-    ended
+    // A run without an end of its own has failed if it ended at all.
+    let mut summaries = ended.parts.iter().map(|part| &part.summary);
+    let has_failed = summaries.any(|it| if args.once { !it.is_true } else { it.cut_short.is_some() });
+    Ok(if has_failed { Exit::Failed } else { Exit::Done })
 }
 
 /// Resolves when the host is to end; a second signal ends it at once. The caller listens for `signal` before anything
@@ -136,13 +131,6 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
     std::future::pending().await
 }
 
-/// A run without an end of its own has failed if it ended at all.
-fn has_failed(ended: &Ended, once: bool) -> bool {
-    let summaries = ended.parts.iter().map(|part| &part.summary);
-    let mut failed = summaries.map(|it| if once { !it.is_true } else { it.cut_short.is_some() });
-    failed.any(|failed| failed)
-}
-
 /// A run that ended, as one document. Leaves out what the configuration does not name.
 fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
     let mut all = Map::new();
@@ -151,15 +139,6 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
         all.insert((*name).to_owned(), serde_json::to_value(&summary.json)?);
     }
     Ok(all)
-}
-
-/// One line for each event: outcomes to stdout, warnings to stderr.
-fn say(event: &Event) {
-    match event.said() {
-        Some(Message::Line(line)) => output::line_if_read(&line),
-        Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
-        None => {}
-    }
 }
 
 /// The last lines of each part. Scripts read the state of Services from the last line: of the names, theirs comes last.
@@ -172,23 +151,17 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
         if let Some(why) = &summary.cut_short {
             output::talk(&format!("warning: {why}"));
         }
-        if part.reports_source {
-            warn_of_problems(summary.problems.len(), place, &summary.held);
+        if part.reports_source && !summary.problems.is_empty() {
+            let problems = counted(summary.problems.len(), "problem", "problems");
+            let held = match summary.held.join(", ") {
+                none if none.is_empty() => none,
+                held => format!("; kept for that: {held}"),
+            };
+            output::talk(&format!("warning: {problems} in {place}, see above{held}"));
         }
         for (what, why) in &summary.failed {
             output::line_if_read(&format!("{what:<24} failed   {why}"));
         }
         output::line_if_read(&summary.line);
-    }
-}
-
-fn warn_of_problems(count: usize, place: &str, held: &[String]) {
-    if count > 0 {
-        let held = match held {
-            [] => String::new(),
-            held => format!("; kept for that: {}", held.join(", ")),
-        };
-        let problems = counted(count, "problem", "problems");
-        output::talk(&format!("warning: {problems} in {place}, see above{held}"));
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use trueup_base::replace::{Durable, replace_file};
 use trueup_base::text::counted;
 use trueup_scenario::{Outcome, Summary, accept, run_named};
@@ -49,16 +49,11 @@ fn guest_file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 /// A replaced guest that no scenario ran against: a misspelt name must not look like a success.
-fn unused<'n>(names: &'n [String], summary: &Summary) -> Option<&'n str> {
+fn unused<'n>(mut names: impl Iterator<Item = &'n String>, summary: &Summary) -> Option<&'n String> {
     // A bare name always means version 1.
     let plain = |name: &str| name.strip_suffix("@1").unwrap_or(name).to_owned();
-    let is_used = |name: &&String| {
-        summary
-            .scenarios
-            .iter()
-            .any(|outcome| plain(&outcome.guest) == plain(name))
-    };
-    names.iter().find(|name| !is_used(name)).map(String::as_str)
+    let used: Vec<String> = summary.scenarios.iter().map(|outcome| plain(&outcome.guest)).collect();
+    names.find(|name| !used.contains(&plain(name)))
 }
 
 pub(crate) fn exec(args: &Args, output: Output) -> Ending {
@@ -68,7 +63,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
     }
     let mut last: Option<(u64, Picture)> = None;
     args.watch.show(output, || {
-        let state = state(&args.paths, &args.guest);
+        let state = state(args);
         if let Some((_, picture)) = last.as_ref().filter(|(of, _)| *of == state) {
             return Ok(picture.clone());
         }
@@ -77,30 +72,22 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
             text.push_str(more);
             Ok(())
         })?;
-        let state = match args.accept {
-            // Its own changes are no reason to run again.
-            true => self::state(&args.paths, &args.guest),
-            false => state,
-        };
-        let picture = Picture {
-            lasting: state.to_string(),
-            text,
-            exit,
-        };
+        // Its own changes are no reason to run again.
+        let state = if args.accept { self::state(args) } else { state };
+        let lasting = state.to_string();
+        let picture = Picture { text, lasting, exit };
         last = Some((state, picture.clone()));
         Ok(picture)
     })
 }
 
 /// Changes with each file of scenarios and each guest's.
-fn state(paths: &[PathBuf], guests: &[(String, PathBuf)]) -> u64 {
+fn state(args: &Args) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let files = guests.iter().map(|(_, file)| file.clone());
-    for file in files.chain(trueup_scenario::files(paths)) {
+    let files = args.guest.iter().map(|(_, file)| file.clone());
+    for file in files.chain(trueup_scenario::files(&args.paths)) {
         let metadata = std::fs::metadata(&file).ok();
-        let changed = metadata
-            .as_ref()
-            .map(|metadata| (metadata.len(), metadata.modified().ok()));
+        let changed = metadata.map(|metadata| (metadata.len(), metadata.modified().ok()));
         (file, changed).hash(&mut hasher);
     }
     hasher.finish()
@@ -129,9 +116,8 @@ fn shown(args: &Args, output: Output, mut show: impl FnMut(&str) -> anyhow::Resu
 
 fn run(args: &Args, tell: impl FnMut(&Outcome)) -> anyhow::Result<Summary> {
     let replaced: BTreeMap<String, PathBuf> = args.guest.iter().cloned().collect();
-    let guests = super::loader()?
-        .for_scenarios(replaced)
-        .logging(super::guest_log(args.log));
+    let guests = super::loader()?.for_scenarios(replaced);
+    let guests = guests.logging(super::guest_log(args.log));
     super::block_on(run_named(Arc::new(guests), &args.paths, &args.filter, tell))
 }
 
@@ -166,18 +152,21 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 
 /// How the command ends.
 fn ended(args: &Args, summary: &Summary) -> Ending {
-    let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
     if summary.errors.is_empty() && summary.scenarios.is_empty() {
-        return Err(misused(anyhow::anyhow!(
-            "--filter {}: no scenario's name contains this text",
-            args.filter
+        let filter = &args.filter;
+        return Err(misused(anyhow!(
+            "--filter {filter}: no scenario's name contains this text"
         )));
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.
-    if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, summary)) {
-        return Err(misused(anyhow::anyhow!(
-            "--guest {name}=...: no scenario here is for a guest `{name}`"
-        )));
+    let mut names = args
+        .guest
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|_| summary.errors.is_empty());
+    if let Some(name) = unused(&mut names, summary) {
+        let why = anyhow!("--guest {name}=...: no scenario here is for a guest `{name}`");
+        return Err(misused(why));
     }
     match summary.exit_code() {
         0 => Ok(Exit::Done),

@@ -38,11 +38,10 @@ struct WorldOf {
 pub(super) fn exec(_: Args, output: Output) -> Ending {
     let of = |world: &'static str| {
         let guests = GUESTS.iter().filter(|guest| guest.world == world);
-        let guests = guests.map(|guest| format!("{}@{}", guest.name, guest.version));
-        WorldOf {
-            world,
-            guests: guests.collect(),
-        }
+        let guests = guests
+            .map(|guest| format!("{}@{}", guest.name, guest.version))
+            .collect();
+        WorldOf { world, guests }
     };
     let build = Build {
         version: env!("CARGO_PKG_VERSION"),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use tokio::net::TcpListener;
 use trueup_base::local_only;
 use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
@@ -29,32 +30,28 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     local_only::must_be_loopback(args.listen).map_err(|why| misused(anyhow!(why)))?;
     let files = args.recordings.paths()?;
     for file in &files {
-        std::fs::metadata(file)
-            .with_context(|| format!("can't read `{}`", file.display()))
-            .map_err(misused)?;
+        let found = std::fs::metadata(file).with_context(|| format!("can't read `{}`", file.display()));
+        found.map_err(misused)?;
     }
     let against = args.against.as_deref().map(compared_with).transpose()?;
     let source = Source::new(files, against);
     let listen = args.listen;
     crate::commands::block_on(async move {
-        let listener = tokio::net::TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("can't listen on `{listen}`"))?;
+        let listener = TcpListener::bind(listen).await;
+        let listener = listener.with_context(|| format!("can't listen on `{listen}`"))?;
         let url = format!("http://{}/", listener.local_addr().context("asking for the address")?);
         // Listen first: a reader of the address may stop the server at once.
         let stop = crate::commands::listen_for_stop();
-        match output {
-            Output::Text | Output::Wide => output::line(&url)?,
-            Output::Json | Output::Yaml => output::value_if_read(&serde_json::json!({ "url": url }), output),
+        match output.is_text() {
+            true => output::line(&url)?,
+            false => output::value_if_read(&serde_json::json!({ "url": url }), output),
         }
         tokio::select! {
             // A viewer holds a connection for as long as it looks; a stop does not wait for that.
-            () = stop => Ok(Exit::Done),
-            served = page::serve(listener, source) => {
-                served.context("serving the page")?;
-                Ok(Exit::Done)
-            }
+            () = stop => {}
+            served = page::serve(listener, source) => served.context("serving the page")?,
         }
+        Ok(Exit::Done)
     })?
 }
 
