@@ -10,12 +10,12 @@ use anstyle::{AnsiColor, Style};
 
 /// Sets what `--color` says, for the whole process.
 pub(crate) fn choose(choice: clap::ColorChoice) {
-    let choice = match choice {
+    match choice {
         clap::ColorChoice::Auto => ColorChoice::Auto,
         clap::ColorChoice::Always => ColorChoice::Always,
         clap::ColorChoice::Never => ColorChoice::Never,
-    };
-    choice.write_global();
+    }
+    .write_global();
 }
 
 /// Whether a stream gets colour.
@@ -34,10 +34,9 @@ pub(crate) fn change(line: &str) -> String {
         ("replayed: ", AnsiColor::Green),
     ];
     // A field with both of its values in one line.
-    if line.contains(": recorded ") && line.contains(", replayed ") {
-        return painted(line, &[("", AnsiColor::Yellow)], true);
-    }
-    painted(line, &MARKS, true)
+    let has_both = line.contains(": recorded ") && line.contains(", replayed ");
+    let marks: &[_] = if has_both { &[("", AnsiColor::Yellow)] } else { &MARKS };
+    painted(line, marks, true)
 }
 
 /// A line whose first word says how bad it is: that word is red, yellow or green.
@@ -60,8 +59,7 @@ pub(crate) fn severity(line: &str) -> String {
 /// The line with the colour of the first of `marks` that it begins with: the whole line, or only the mark.
 fn painted(line: &str, marks: &[(&str, AnsiColor)], whole: bool) -> String {
     let text = line.trim_start();
-    let found = marks.iter().find(|(mark, _)| text.starts_with(mark));
-    let Some((mark, colour)) = found else {
+    let Some((mark, colour)) = marks.iter().find(|(mark, _)| text.starts_with(mark)) else {
         return line.to_owned();
     };
     let style = Style::new().fg_color(Some((*colour).into()));

@@ -80,12 +80,9 @@ pub(crate) fn complain(text: &str) {
     let Some(width) = width(&std::io::stderr()) else {
         return talk(text);
     };
-    for (index, lines) in laid_out(&text::printable(text), width).into_iter().enumerate() {
-        match index {
-            0 => lines.split('\n').for_each(talk),
-            _ => coloured(&painted(&std::io::stderr(), colour::change)(&lines)),
-        }
-    }
+    let mut parts = laid_out(&text::printable(text), width).into_iter();
+    parts.next().iter().flat_map(|first| first.split('\n')).for_each(talk);
+    parts.for_each(|lines| coloured(&painted(&std::io::stderr(), colour::change)(&lines)));
 }
 
 /// Writes text with its own colours to stderr.
@@ -106,9 +103,9 @@ pub(crate) fn text<T: Serialize + ?Sized>(
     output: Output,
     lines: impl FnOnce(&T) -> Vec<String>,
 ) -> anyhow::Result<String> {
-    match output {
-        Output::Text | Output::Wide => Ok(joined(&lines(value), severity())),
-        Output::Json | Output::Yaml => rendered(value, output),
+    match output.is_text() {
+        true => Ok(joined(&lines(value), severity())),
+        false => rendered(value, output),
     }
 }
 
@@ -157,8 +154,7 @@ pub(crate) fn rendered<T: Serialize + ?Sized>(value: &T, output: Output) -> anyh
 
 /// How many characters a line of a terminal has. `None` if this is no terminal.
 pub(crate) fn width<S: AsFd>(stream: &S) -> Option<usize> {
-    let (width, _) = terminal_size::terminal_size_of(stream)?;
-    Some(usize::from(width.0))
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
 }
 
 /// Columns as wide as their widest cell, two blanks apart.
@@ -175,11 +171,8 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let lines = rows.iter().map(line);
-    match *TABLE_WIDTH.lock() {
-        Some(width) => lines.map(|line| cut(line, width)).collect(),
-        None => lines.collect(),
-    }
+    let width = TABLE_WIDTH.lock().unwrap_or(usize::MAX);
+    rows.iter().map(|row| cut(line(row), width)).collect()
 }
 
 /// How wide tables may be. `None`: as wide as they are.
@@ -198,7 +191,7 @@ fn cut(line: String, width: usize) -> String {
         return line;
     }
     let beginning = line.chars().take(width.saturating_sub(1));
-    beginning.chain(iter::once('…')).collect()
+    beginning.chain(['…']).collect()
 }
 
 /// A message in lines of a terminal: each part of a long one begins a line, and is wrapped.
@@ -208,15 +201,11 @@ pub(crate) fn laid_out(message: &str, width: usize) -> Vec<String> {
     }
     // What differs, as the gate of a swap says it.
     let message = message.replace(": recorded: ", "; recorded: ");
-    let parts = message.split("; ").enumerate();
-    let indented = parts.map(|(index, part)| {
-        if index == 0 {
-            part.to_owned()
-        } else {
-            format!("  {part}")
-        }
-    });
-    indented.map(|part| wrapped(&part, width)).collect()
+    let indents = iter::once("").chain(iter::repeat("  "));
+    let parts = message.split("; ").zip(indents);
+    parts
+        .map(|(part, indent)| wrapped(&format!("{indent}{part}"), width))
+        .collect()
 }
 
 /// Breaks a line at blanks. What follows is indented further than the line begins.
@@ -264,10 +253,9 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Milliseconds since 1970 as a time in UTC.
 pub(crate) fn time(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
+    let at = i64::try_from(at_ms).map(jiff::Timestamp::from_millisecond);
+    let Ok(Ok(at)) = at else { return format!("{at_ms} ms") };
+    format!("{at:.3}")
 }
 
 /// A digest in the short form that people compare: its first 12 digits.

@@ -31,17 +31,14 @@ pub(crate) fn start() {
         let mut busy = 0;
         loop {
             std::thread::sleep(EVERY);
-            match progress::newest() {
-                Some((what, others)) => {
-                    busy += 1;
-                    if busy > LOOKS_PER_SECOND {
-                        draw(&line(&what, others, busy / LOOKS_PER_SECOND));
-                    }
-                }
-                None => {
-                    busy = 0;
-                    clear();
-                }
+            let Some((what, others)) = progress::newest() else {
+                busy = 0;
+                clear();
+                continue;
+            };
+            busy += 1;
+            if busy > LOOKS_PER_SECOND {
+                draw(&line(&what, others, busy / LOOKS_PER_SECOND));
             }
         }
     };

@@ -12,6 +12,7 @@ mod export;
 mod json;
 
 use tracing::Metadata;
+use tracing::subscriber::Interest;
 use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn, filter_fn};
 use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -93,7 +94,8 @@ pub(crate) fn start_plain(lines: LinesOf, verbosity: Verbosity) -> Result<(), St
         LinesOf::Guests => LOG_WITH_GUESTS,
         LinesOf::Simulator => LOG_OF_SIMULATOR,
     };
-    begin(vec![log(format, verbosity.filter(default))]);
+    let log = log(format, verbosity.filter(default));
+    tracing_subscriber::registry().with(log).init();
     if lines != LinesOf::Simulator {
         verbosity.show_progress(format);
     }
@@ -113,24 +115,16 @@ pub(crate) fn start(telemetry: &Telemetry, verbosity: Verbosity) -> Result<Optio
             // A question outside a decision, as when an instance is rebuilt, would start a trace of its own.
             is_decision(metadata) || (is_question(metadata) && context.lookup_current().is_some())
         });
-        let exported = exported.with_callsite_filter(|metadata| {
-            if is_decision(metadata) {
-                tracing::subscriber::Interest::always()
-            } else if is_question(metadata) {
-                tracing::subscriber::Interest::sometimes()
-            } else {
-                tracing::subscriber::Interest::never()
-            }
+        let exported = exported.with_callsite_filter(|metadata| match metadata {
+            decision if is_decision(decision) => Interest::always(),
+            question if is_question(question) => Interest::sometimes(),
+            _ => Interest::never(),
         });
         layers.push(traces.layer().with_filter(exported).boxed());
     }
-    begin(layers);
+    tracing_subscriber::registry().with(layers).init();
     verbosity.show_progress(telemetry.log);
     Ok(traces)
-}
-
-fn begin(layers: Vec<BoxedLayer>) {
-    tracing_subscriber::registry().with(layers).init();
 }
 
 fn is_decision(metadata: &Metadata<'_>) -> bool {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -44,6 +44,9 @@ const REPORT_PAUSE: Duration = Duration::from_secs(60);
 
 /// The variables by which OpenTelemetry names a collector, the more specific one first.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+
+/// Why spans are dropped that the collector was never sent.
+const FULL: &str = "spans came faster than it took them";
 
 /// The path for traces below a collector's base URL, by the OTLP specification.
 const TRACES_PATH: &str = "/v1/traces";
@@ -97,28 +100,23 @@ impl Traces {
         if let Some(base) = &telemetry.otlp {
             builder = builder.with_endpoint(format!("{base}{TRACES_PATH}"));
         }
-        let mut exporter = builder
+        let exporter = builder
             .build()
-            .map_err(|error| format!("traces to {collector}: {error}"))?;
+            .map_err(|error| format!("traces to {collector}: {error}"));
+        let mut exporter = exporter?;
         let resource = resource(filled("OTEL_SERVICE_NAME").is_some());
         exporter.set_resource(&resource);
         let (sender, queue) = mpsc::channel(QUEUE_SPANS_MAX);
         let full = Arc::new(AtomicU64::new(0));
-        let taker = Queue {
-            sender,
-            full: Arc::clone(&full),
-        };
+        let sampler = Sampler::TraceIdRatioBased(telemetry.sample);
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
-                telemetry.sample,
-            ))))
-            .with_span_processor(taker)
-            .build();
+            .with_sampler(Sampler::ParentBased(Box::new(sampler)))
+            .with_span_processor(Queue(sender, Arc::clone(&full)));
         Ok(Some(Self {
             exporter,
             collector,
-            provider,
+            provider: provider.build(),
             queue,
             full,
             reported: None,
@@ -161,29 +159,24 @@ impl Exporting {
 fn resource(is_named: bool) -> Resource {
     let builder = || Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
     let detected = builder().build();
-    let key = opentelemetry::Key::from_static_str("service.name");
-    let is_default = detected
-        .get(&key)
-        .is_none_or(|name| name.as_str().starts_with("unknown_service"));
-    if is_named || !is_default {
-        return detected;
+    let name = detected.get(&Key::from_static_str("service.name"));
+    let is_default = name.is_none_or(|name| name.as_str().starts_with("unknown_service"));
+    match is_named || !is_default {
+        true => detected,
+        false => builder().with_service_name("trueup").build(),
     }
-    builder().with_service_name("trueup").build()
 }
 
-/// Takes ended spans. The thread that ends a span calls it; it never waits.
+/// Takes ended spans, and counts those that find no room. The thread that ends a span calls it; it never waits.
 #[derive(Debug)]
-struct Queue {
-    sender: mpsc::Sender<SpanData>,
-    full: Arc<AtomicU64>,
-}
+struct Queue(mpsc::Sender<SpanData>, Arc<AtomicU64>);
 
 impl SpanProcessor for Queue {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if span.span_context.is_sampled() && self.sender.try_send(span).is_err() {
-            self.full.fetch_add(1, Ordering::Relaxed);
+        if span.span_context.is_sampled() && self.0.try_send(span).is_err() {
+            self.1.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -201,13 +194,10 @@ impl Traces {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
         let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
         loop {
-            let stops = tokio::select! {
+            tokio::select! {
                 biased;
-                _ = &mut stopped => true,
-                () = gather(&mut self.queue, &mut batch) => false,
-            };
-            if stops {
-                break;
+                _ = &mut stopped => break,
+                () = gather(&mut self.queue, &mut batch) => {}
             }
             self.export(std::mem::take(&mut batch), EXPORT_MAX).await;
         }
@@ -217,7 +207,7 @@ impl Traces {
             let room = BATCH_SPANS_MAX - batch.len();
             batch.extend(std::iter::from_fn(|| self.queue.try_recv().ok()).take(room));
             if batch.is_empty() {
-                return self.drop_spans(0, None);
+                return self.drop_spans(0, FULL);
             }
             let left = until.saturating_duration_since(Instant::now());
             self.export(std::mem::take(&mut batch), left).await;
@@ -226,33 +216,22 @@ impl Traces {
 
     async fn export(&mut self, batch: Vec<SpanData>, within: Duration) {
         let spans = batch.len() as u64;
-        let error = match tokio::time::timeout(within, self.exporter.export(batch)).await {
-            Ok(Ok(())) => {
-                self.drop_spans(0, None);
-                return;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", within.as_secs()),
-        };
-        self.drop_spans(spans, Some(&error));
+        match tokio::time::timeout(within, self.exporter.export(batch)).await {
+            Ok(Ok(())) => self.drop_spans(0, FULL),
+            Ok(Err(error)) => self.drop_spans(spans, &error.to_string()),
+            Err(_) => self.drop_spans(spans, &format!("no answer within {} s", within.as_secs())),
+        }
     }
 
     /// Counts lost spans, and logs the number now and then.
-    fn drop_spans(&mut self, spans: u64, error: Option<&str>) {
-        let full = self.full.swap(0, Ordering::Relaxed);
-        let spans = spans + full;
-        if spans == 0 {
-            return;
-        }
+    fn drop_spans(&mut self, spans: u64, why: &str) {
+        let spans = spans + self.full.swap(0, Ordering::Relaxed);
         self.dropped += spans;
-        let is_time = self.reported.is_none_or(|at| at.elapsed() >= REPORT_PAUSE);
-        if is_time {
+        if spans > 0 && self.reported.is_none_or(|at| at.elapsed() >= REPORT_PAUSE) {
             self.reported = Some(Instant::now());
-            let why = error.unwrap_or("spans came faster than it took them");
+            let (collector, dropped) = (&self.collector, self.dropped);
             tracing::warn!(
-                "the collector of traces at {} does not take all of them: {why}; {} spans were dropped so far",
-                self.collector,
-                self.dropped
+                "the collector of traces at {collector} does not take all of them: {why}; {dropped} spans were dropped so far"
             );
         }
     }

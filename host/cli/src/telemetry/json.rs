@@ -23,14 +23,9 @@ where
         let mut fields = Map::new();
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             let extensions = span.extensions();
-            let of_span = extensions
-                .get::<FormattedFields<N>>()
-                .map_or("", |fields| &fields.fields);
-            fields.extend(
-                parsed(of_span)
-                    .into_iter()
-                    .filter(|(name, _)| !name.starts_with(OF_TRACES)),
-            );
+            let of_span = extensions.get::<FormattedFields<N>>();
+            let of_span = parsed(of_span.map_or("", |fields| &fields.fields)).into_iter();
+            fields.extend(of_span.filter(|(name, _)| !name.starts_with(OF_TRACES)));
         }
         // The fields of the event override those of its spans.
         let mut own = String::new();
@@ -50,11 +45,9 @@ where
             let comma = if at == 0 { "" } else { "," };
             write!(writer, "{comma}{}:{value}", Value::from(*name))?;
         }
-        for (name, value) in fields
-            .iter()
-            .filter(|(name, _)| head.iter().all(|(taken, _)| taken != name))
-        {
-            write!(writer, ",{}:{value}", Value::from(name.as_str()))?;
+        fields.retain(|name, _| head.iter().all(|(taken, _)| taken != name));
+        for (name, value) in fields {
+            write!(writer, ",{}:{value}", Value::from(name))?;
         }
         writeln!(writer, "}}")
     }

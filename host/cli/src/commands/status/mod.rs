@@ -16,7 +16,7 @@ use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
-pub(super) use self::text::{bytes, negs_of, next_try, process, since, what, without_problems};
+pub(super) use self::text::{bytes, in_queue, negs_of, next_try, process, since, what, without_problems};
 
 /// A key that runs for this long is shown, in milliseconds.
 const LONG_MS: u64 = 60_000;
@@ -59,27 +59,20 @@ fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure>
             false => (None, beside(client, &status).await?),
         };
         Ok::<_, Failure>((status, keys, beside))
-    })?;
-    let (status, keys, beside) = asked?;
-    let exit = match status.problems.is_empty() {
-        true => Exit::Done,
-        false => Exit::Failed,
-    };
-    let shown = WithKeys {
-        status: &status,
-        all_keys: keys,
-    };
+    });
+    let (status, all_keys, beside) = asked??;
+    let is_well = status.problems.is_empty();
+    let exit = if is_well { Exit::Done } else { Exit::Failed };
+    let status = &status;
+    let shown = WithKeys { status, all_keys };
     let text = output::text(&shown, output, |shown| {
-        let lines = text::lines(&status, shown.all_keys.as_deref(), &beside);
+        let lines = text::lines(status, shown.all_keys.as_deref(), &beside);
         lines.iter().map(|line| output::printable(line)).collect()
     })?;
     let mut lasting = serde_json::to_value(&shown).context("writing JSON")?;
     leave_out_passing(&mut lasting);
-    Ok(Picture {
-        text,
-        lasting: lasting.to_string(),
-        exit,
-    })
+    let lasting = lasting.to_string();
+    Ok(Picture { text, lasting, exit })
 }
 
 /// Removes what passes while nothing happens: the time, pauses that run down, and memory.
@@ -117,9 +110,8 @@ async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
-        let page: KeysShown = client
-            .get(&format!("keys?limit=10000&after={}", escaped(&after)))
-            .await?;
+        let path = format!("keys?limit=10000&after={}", escaped(&after));
+        let page: KeysShown = client.get(&path).await?;
         all.extend(page.keys);
         match page.next {
             Some(next) => after = next,
@@ -130,12 +122,8 @@ async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
 
 /// A key in a query.
 pub(super) fn escaped(text: &str) -> impl fmt::Display {
-    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~')
-        .remove(b'/');
+    const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    const ESCAPED: &AsciiSet = &UNRESERVED.remove(b'/');
     utf8_percent_encode(text, ESCAPED)
 }
 

@@ -1,9 +1,9 @@
 //! A status as text: single lines, and tables for lists.
 
-use std::fmt::Write as _;
-
 use trueup_base::text::{counted, passed};
-use trueup_work::status::{GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, Role, Status};
+use trueup_work::status::{
+    GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, QueueShown, Role, Status,
+};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
@@ -15,9 +15,20 @@ const IN_FLIGHT_MAX: usize = 10;
 
 /// The whole status; `keys`: all keys, in place of those in trouble and those `beside`.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeyShown]) -> Vec<String> {
+    let host = &status.host;
+    let mut process = process(host);
+    if !host.identity.is_empty() {
+        process += &format!(", as `{}`", printable(&host.identity));
+    }
+    if let Some(leader) = &host.leader {
+        process += &format!(", `{}` leads", printable(leader));
+    }
+    if host.stopping {
+        process += ", stopping";
+    }
     let mut lines = vec![
-        format!("host      {}", host(status)),
-        format!("config    {}{}", status.host.config, read_again(&status.host)),
+        format!("host      {process}"),
+        format!("config    {}{}", host.config, read_again(host)),
     ];
     if !status.host.admin.is_empty() {
         lines.push(format!("admin     {}", status.host.admin.join(", ")));
@@ -30,27 +41,23 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
     lines.extend(negs(status));
     if status.queue.is_some() {
         lines.push(format!("keys      {}", counts(status)));
-        let effects = status.total.effects;
+        let (decisions, effects) = (status.total.decisions, status.total.effects);
+        let (decisions, destroyed) = (counted(decisions, "decision", "decisions"), effects.destroyed);
         lines.push(format!(
-            "done      {}, {} created, {} destroyed",
-            counted(status.total.decisions, "decision", "decisions"),
-            effects.created,
-            effects.destroyed
+            "done      {decisions}, {} created, {destroyed} destroyed",
+            effects.created
         ));
     }
     let memory = status.memory;
+    let (resident, peak) = (bytes(memory.resident_bytes), bytes(memory.peak_bytes));
+    let guests_have = bytes(memory.guests_bytes);
     lines.push(format!(
-        "memory    {} ({} at most); guests have {}",
-        bytes(memory.resident_bytes),
-        bytes(memory.peak_bytes),
-        bytes(memory.guests_bytes)
+        "memory    {resident} ({peak} at most); guests have {guests_have}"
     ));
-    for problem in status.source.iter().flat_map(|source| &source.problems) {
-        lines.push(format!("problem   {}", printable(problem)));
-    }
-    for problem in status.node.iter().flat_map(|node| &node.problems) {
-        lines.push(format!("problem   {}", printable(problem)));
-    }
+    let of_source = status.source.iter().flat_map(|source| &source.problems);
+    let of_node = status.node.iter().flat_map(|node| &node.problems);
+    let problems = of_source.chain(of_node);
+    lines.extend(problems.map(|problem| format!("problem   {}", printable(problem))));
     if let Some(source) = &status.source {
         lines.extend(source.notes.iter().map(|note| format!("note      {}", printable(note))));
         let more = source.note_count.saturating_sub(source.notes.len());
@@ -65,18 +72,12 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
         let more = status.in_trouble_count.saturating_sub(in_trouble.len());
         lines.extend(and_more(more, ": `trueup status --keys`").filter(|_| keys.is_none()));
     }
-    lines.push(String::new());
-    lines.push(verdict(status));
+    let verdict = match status.problems.as_slice() {
+        [] => without_problems(status),
+        problems => format!("not well: {}", printable(&problems.join("; "))),
+    };
+    lines.extend([String::new(), verdict]);
     lines
-}
-
-fn verdict(status: &Status) -> String {
-    if status.problems.is_empty() {
-        without_problems(status)
-    } else {
-        let problems = status.problems.iter().map(|problem| printable(problem));
-        format!("not well: {}", problems.collect::<Vec<_>>().join("; "))
-    }
 }
 
 /// The text if nothing is wrong: that all is well, which keys are not in sync yet, or which host leads in place of this
@@ -87,100 +88,72 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
         return format!("standby: `{}` leads; ask it", printable(leader));
     }
     let of = |state| status.keys.get(&state).copied().unwrap_or_default();
-    let waiting = [KeyState::Held, KeyState::Running, KeyState::Queued].map(|state| (of(state), state.name()));
-    let waiting = waiting.iter().filter(|(count, _)| *count > 0);
-    let waiting: Vec<String> = waiting.map(|(count, name)| format!("{count} {name}")).collect();
-    if waiting.is_empty() {
-        "all is well".to_owned()
-    } else {
-        format!("nothing is wrong; not true yet: {}", waiting.join(", "))
+    let waiting = [KeyState::Held, KeyState::Running, KeyState::Queued].into_iter();
+    let waiting = waiting.filter(|state| of(*state) > 0);
+    let waiting: Vec<String> = waiting.map(|state| format!("{} {}", of(state), state.name())).collect();
+    match waiting.is_empty() {
+        true => "all is well".to_owned(),
+        false => format!("nothing is wrong; not true yet: {}", waiting.join(", ")),
     }
 }
 
 /// `, read again 60 s ago; a reload was refused 12 s ago; changed since it was read: trueup check, then kill -HUP 17`.
 fn read_again(host: &HostShown) -> String {
-    let read = host.reloaded_ms;
-    let read = read.map(|at_ms| format!(", read again {}", since(at_ms, host.now_ms)));
-    let refused = host.refused_reload.as_ref();
-    let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
-    let changed = match host.config_changed {
-        true => format!(
-            "; changed since it was read: `trueup check`, then `kill -HUP {}`",
-            host.pid
-        ),
-        false => String::new(),
-    };
-    [read, refused, Some(changed)].into_iter().flatten().collect()
+    let mut text = String::new();
+    if let Some(at_ms) = host.reloaded_ms {
+        text += &format!(", read again {}", since(at_ms, host.now_ms));
+    }
+    if let Some(refused) = &host.refused_reload {
+        text += &format!("; a reload was refused {}", since(refused.at_ms, host.now_ms));
+    }
+    if host.config_changed {
+        let pid = host.pid;
+        text += &format!("; changed since it was read: `trueup check`, then `kill -HUP {pid}`");
+    }
+    text
 }
 
 /// `trueup 0.1.0, process 17, leading, up 12 s`.
 pub(in crate::commands) fn process(host: &HostShown) -> String {
-    format!(
-        "trueup {}, process {}, {}, up {}",
-        host.version,
-        host.pid,
-        host.role,
-        passed(host.now_ms.saturating_sub(host.started_ms))
-    )
-}
-
-fn host(status: &Status) -> String {
-    let host = &status.host;
-    let mut text = process(host);
-    if !host.identity.is_empty() {
-        // Writing to a String can't fail.
-        let _ = write!(text, ", as `{}`", printable(&host.identity));
-    }
-    if let Some(leader) = &host.leader {
-        let _ = write!(text, ", `{}` leads", printable(leader));
-    }
-    if host.stopping {
-        text.push_str(", stopping");
-    }
-    text
+    let HostShown { version, pid, role, .. } = host;
+    let up = passed(host.now_ms.saturating_sub(host.started_ms));
+    format!("trueup {version}, process {pid}, {role}, up {up}")
 }
 
 /// `trueup/trueup: held by a since 2026-11-25T13:40:00Z, renewed 2026-11-25T13:41:02Z; 3 changes of holder`.
 fn lease(host: &HostShown) -> Option<String> {
     let election = host.election.as_ref()?;
     let at = |time: &Option<String>| time.clone().unwrap_or_else(|| "an unknown time".to_owned());
+    let (acquired, renewed) = (at(&election.acquired), at(&election.renewed));
     let held = match &election.holder {
-        Some(holder) => format!(
-            "held by `{holder}` since {}, renewed {}",
-            at(&election.acquired),
-            at(&election.renewed)
-        ),
+        Some(holder) => format!("held by `{holder}` since {acquired}, renewed {renewed}"),
         None => "held by no host".to_owned(),
     };
     let changes = counted(election.transitions, "change of holder", "changes of holder");
-    let error = election
-        .error
-        .as_ref()
-        .map(|error| format!("; the last request failed: {error}"));
-    Some(printable(&format!(
-        "{}: {held}; {changes}{}",
-        election.lease,
-        error.unwrap_or_default()
-    )))
+    let mut text = format!("{}: {held}; {changes}", election.lease);
+    if let Some(error) = &election.error {
+        text += &format!("; the last request failed: {error}");
+    }
+    Some(printable(&text))
 }
 
 fn source(status: &Status) -> Option<String> {
     let source = status.source.as_ref()?;
     let some = source.objects.iter().filter(|(_, count)| **count > 0);
-    let objects = some.map(|(kind, count)| format!("{count} {kind}"));
+    let objects: Vec<String> = some.map(|(kind, count)| format!("{count} {kind}")).collect();
+    let objects = match objects.is_empty() {
+        true => "no objects".to_owned(),
+        false => objects.join(", "),
+    };
     let state = match (source.synced, source.complete) {
         (false, _) => "not looked at yet",
         (true, true) => "complete",
         (true, false) => "not complete: what is missing is kept",
     };
-    let mut objects = objects.collect::<Vec<_>>().join(", ");
-    if objects.is_empty() {
-        objects.push_str("no objects");
-    }
-    let last = source.changed_ms.map_or_else(
-        || "no change yet".to_owned(),
-        |at_ms| format!("last change {}", since(at_ms, status.host.now_ms)),
-    );
+    let last = match source.changed_ms {
+        None => "no change yet".to_owned(),
+        Some(at_ms) => format!("last change {}", since(at_ms, status.host.now_ms)),
+    };
     Some(format!("{}: {objects}; {state}; {last}", source.kind))
 }
 
@@ -190,22 +163,25 @@ fn queue(status: &Status) -> Option<String> {
         0 => String::new(),
         ms => format!("; the oldest waits for {}", passed(ms)),
     };
-    Some(format!(
-        "{} ready, {} delayed, {} running ({} asleep){oldest}",
-        queue.ready, queue.delayed, queue.running, queue.sleeping
-    ))
+    Some(in_queue(&queue) + &oldest)
+}
+
+/// `1 ready, 2 delayed, 3 running (1 asleep)`.
+pub(in crate::commands) fn in_queue(queue: &QueueShown) -> String {
+    let (ready, delayed) = (queue.ready, queue.delayed);
+    format!(
+        "{ready} ready, {delayed} delayed, {} running ({} asleep)",
+        queue.running, queue.sleeping
+    )
 }
 
 /// The operations in flight, and the progress of each migration.
 fn negs(status: &Status) -> Vec<String> {
     let Some(negs) = &status.negs else { return Vec::new() };
-    let mut lines = vec![format!(
-        "negs      {} on {} in flight; {} attached, {} detached",
-        counted(negs.operations, "operation", "operations"),
-        counted(negs.endpoints, "endpoint", "endpoints"),
-        negs.attached,
-        negs.detached
-    )];
+    let operations = counted(negs.operations, "operation", "operations");
+    let endpoints = counted(negs.endpoints, "endpoint", "endpoints");
+    let done = format!("{} attached, {} detached", negs.attached, negs.detached);
+    let mut lines = vec![format!("negs      {operations} on {endpoints} in flight; {done}")];
     for MigrationShown { key, migration } in &negs.migrations {
         let text = migration_text(migration, status.host.now_ms);
         lines.push(format!("migrates  {}: {text}", printable(key)));
@@ -218,30 +194,23 @@ fn negs(status: &Status) -> Vec<String> {
     let more = negs.error_state_count.saturating_sub(negs.error_states.len());
     lines.extend(and_more(more, " in their error state"));
     for operation in negs.in_flight.iter().take(IN_FLIGHT_MAX) {
-        lines.push(format!(
-            "in flight {}: {}",
-            printable(&operation.key),
-            operation_text(operation, status.host.now_ms)
-        ));
+        let text = operation_text(operation, status.host.now_ms);
+        lines.push(format!("in flight {}: {text}", printable(&operation.key)));
     }
     lines.extend(and_more(negs.operations.saturating_sub(IN_FLIGHT_MAX), " operations"));
     lines
 }
 
 fn in_error_state(key: &str) -> String {
-    format!(
-        "in its error state, until `trueup neg error-state {} off`",
-        printable(key)
-    )
+    let key = printable(key);
+    format!("in its error state, until `trueup neg error-state {key} off`")
 }
 
 /// The activity in the NEGs of one key, one line each.
 #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "`top` alone shows them"))]
 pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
-    let (now_ms, negs) = (
-        status.host.now_ms,
-        status.negs.iter().filter(|_| key.guest == neg::NAME),
-    );
+    let now_ms = status.host.now_ms;
+    let negs = status.negs.iter().filter(|_| key.guest == neg::NAME);
     let migrations = negs.clone().flat_map(|negs| &negs.migrations);
     let migrations = migrations.filter(|shown| shown.key == key.key);
     let in_flight = negs.flat_map(|negs| &negs.in_flight);
@@ -259,13 +228,11 @@ fn is_in_error_state(key: &KeyShown, status: &Status) -> bool {
 
 /// `operation 7 detaches 60 endpoints at zone-a/default, for 12 s`.
 fn operation_text(of: &OperationShown, now_ms: u64) -> String {
+    let endpoints = counted(of.endpoints, "endpoint", "endpoints");
+    let (at, since) = (printable(&of.at), passed(now_ms.saturating_sub(of.since_ms)));
     format!(
-        "operation {} {}es {} at {}, for {}",
-        of.operation,
-        of.action,
-        counted(of.endpoints, "endpoint", "endpoints"),
-        printable(&of.at),
-        passed(now_ms.saturating_sub(of.since_ms))
+        "operation {} {}es {endpoints} at {at}, for {since}",
+        of.operation, of.action
     )
 }
 
@@ -273,16 +240,12 @@ fn operation_text(of: &OperationShown, now_ms: u64) -> String {
 fn migration_text(of: &Migration, now_ms: u64) -> String {
     let mut text = format!("{} of {} endpoints to move", of.migrating, of.of);
     if !of.detaching_at.is_empty() {
-        let places: Vec<String> = of.detaching_at.iter().map(|place| printable(place)).collect();
-        // Writing to a String can't fail.
-        let _ = write!(text, ", detaching at {}", places.join(", "));
+        let places: Vec<_> = of.detaching_at.iter().map(|place| printable(place)).collect();
+        text += &format!(", detaching at {}", places.join(", "));
     }
     match of.paused_until_ms {
-        Some(until_ms) => {
-            let left = passed(until_ms.saturating_sub(now_ms));
-            let _ = write!(text, ", goes on in {left}");
-        }
-        None if of.paused => text.push_str(", goes on when that has ended"),
+        Some(until_ms) => text += &format!(", goes on in {}", passed(until_ms.saturating_sub(now_ms))),
+        None if of.paused => text += ", goes on when that has ended",
         None => {}
     }
     text
@@ -291,49 +254,50 @@ fn migration_text(of: &Migration, now_ms: u64) -> String {
 /// `` `node-a` has number 3; 50 nodes numbered; 12 services to render; they wait for an approval ``.
 fn node(status: &Status) -> Option<String> {
     let node = status.node.as_ref()?;
-    let number = node.number.map_or_else(
-        || "no number".to_owned(),
-        |number| {
-            let nodes = counted(node.nodes, "node", "nodes");
-            format!("number {number}; {nodes} numbered")
-        },
+    let (nodes, services) = (
+        counted(node.nodes, "node", "nodes"),
+        counted(node.services, "service", "services"),
     );
-    let services = counted(node.services, "service", "services");
-    let wait = node.waits_for.as_ref().map(|what| format!("; they wait for {what}"));
-    Some(format!(
-        "`{}` has {number}; {services} to render{}",
-        printable(&node.name),
-        wait.unwrap_or_default()
-    ))
+    let number = match node.number {
+        None => "no number".to_owned(),
+        Some(number) => format!("number {number}; {nodes} numbered"),
+    };
+    let mut text = format!("`{}` has {number}; {services} to render", printable(&node.name));
+    if let Some(what) = &node.waits_for {
+        text += &format!("; they wait for {what}");
+    }
+    Some(text)
 }
 
 fn pods(status: &Status) -> Option<String> {
     let pods = status.pods.as_ref()?;
     let state = if pods.serving { "served" } else { "not served" };
     let mut text = format!("`{}` {state}", pods.instance);
-    // Writing to a String can't fail. Without its store the host knows no address, and the last line says why.
+    // Without its store the host knows no address, and the last line says why.
     if pods.serving {
-        let _ = write!(text, ": {}, {} free", pods.stats, pods.stats.free);
+        text += &format!(": {}, {} free", pods.stats, pods.stats.free);
         if pods.stats.resting > 0 {
-            let _ = write!(text, ", {} resting", pods.stats.resting);
+            text += &format!(", {} resting", pods.stats.resting);
         }
         if let Some(error) = &pods.error {
-            let _ = write!(text, "; {}", printable(error));
+            text += &format!("; {}", printable(error));
         }
     }
     if let Some(ms) = pods.next_try_in_ms {
-        let _ = write!(text, "; next try in {}", passed(ms));
+        text += &format!("; next try in {}", passed(ms));
     }
     Some(text)
 }
 
 fn counts(status: &Status) -> String {
     let of = |state: KeyState| status.keys.get(&state).copied().unwrap_or_default();
-    let named = KeyState::ALL.iter().copied().rev();
-    let named = named.filter(|state| *state != KeyState::Gone);
-    let some = named.filter(|state| of(*state) > 0 || *state == KeyState::True);
-    let some = some.map(|state| format!("{} {}", of(state), state.name().replace('-', " ")));
-    some.collect::<Vec<_>>().join(", ")
+    let is_shown = |state: &KeyState| match state {
+        KeyState::Gone => false,
+        state => of(*state) > 0 || *state == KeyState::True,
+    };
+    let shown = KeyState::ALL.iter().copied().rev().filter(is_shown);
+    let shown = shown.map(|state| format!("{} {}", of(state), state.name().replace('-', " ")));
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 fn guests(guests: &[GuestShown]) -> Vec<String> {
@@ -407,9 +371,8 @@ pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
         return in_error_state(&key.key);
     }
     let negs = status.negs.iter().filter(|_| key.guest == neg::NAME);
-    let migration = negs
-        .flat_map(|negs| &negs.migrations)
-        .find(|shown| shown.key == key.key);
+    let mut migrations = negs.flat_map(|negs| &negs.migrations);
+    let migration = migrations.find(|shown| shown.key == key.key);
     match (&key.error, migration, key.in_service.as_slice()) {
         (Some(error), ..) => printable(error),
         (None, Some(shown), _) => migration_text(&shown.migration, status.host.now_ms),

@@ -130,10 +130,8 @@ impl App {
     pub(super) fn keys(&self) -> Vec<&KeyShown> {
         let wanted = self.filter.to_lowercase();
         let matches = |key: &&KeyShown| {
-            let error = key.error.as_deref().unwrap_or_default();
-            [&key.key, key.state.name(), error]
-                .iter()
-                .any(|text| text.to_lowercase().contains(&wanted))
+            let texts = [&key.key, key.state.name(), key.error.as_deref().unwrap_or_default()];
+            texts.iter().any(|text| text.to_lowercase().contains(&wanted))
         };
         let mut keys: Vec<&KeyShown> = self.data.keys.iter().filter(matches).collect();
         match self.sort {
@@ -166,13 +164,12 @@ impl App {
         }
     }
 
-    fn move_by(&mut self, down: bool, by: usize) {
-        let at = self.position().unwrap_or_default();
-        self.mark(if down {
-            at.saturating_add(by)
-        } else {
-            at.saturating_sub(by)
-        });
+    fn up(&mut self, by: usize) {
+        self.mark(self.position().unwrap_or_default().saturating_sub(by));
+    }
+
+    fn down(&mut self, by: usize) {
+        self.mark(self.position().unwrap_or_default().saturating_add(by));
     }
 
     /// True if the key ends the program.
@@ -192,15 +189,13 @@ impl App {
             (View::Keys, Press::Letter('s')) => self.sort = self.sort.next(),
             (View::Keys, Press::Enter) if self.marked().is_some() => self.view = View::Details,
             (View::Details, Press::Enter | Press::Back) => self.view = View::Keys,
-            (View::Keys, Press::Back) => {
-                self.filter.clear();
-            }
-            (_, Press::Up(by)) => self.move_by(false, by),
-            (_, Press::Down(by)) => self.move_by(true, by),
-            (_, Press::Letter('k')) => self.move_by(false, 1),
-            (_, Press::Letter('j')) => self.move_by(true, 1),
-            (_, Press::PageUp) => self.move_by(false, self.page),
-            (_, Press::PageDown) => self.move_by(true, self.page),
+            (View::Keys, Press::Back) => self.filter.clear(),
+            (_, Press::Up(by)) => self.up(by),
+            (_, Press::Down(by)) => self.down(by),
+            (_, Press::Letter('k')) => self.up(1),
+            (_, Press::Letter('j')) => self.down(1),
+            (_, Press::PageUp) => self.up(self.page),
+            (_, Press::PageDown) => self.down(self.page),
             _ => {}
         }
         false
@@ -209,9 +204,7 @@ impl App {
     fn typed(&mut self, press: Press) {
         match press {
             Press::Letter(c) => self.filter.push(c),
-            Press::Erase => {
-                self.filter.pop();
-            }
+            Press::Erase => _ = self.filter.pop(),
             Press::Enter => self.typing = false,
             Press::Back => {
                 self.filter.clear();
@@ -231,7 +224,6 @@ fn rates(before: &Status, now: &Status) -> Rates {
     if passed_ms == 0 || now.host.started_ms != before.host.started_ms {
         return Rates::default();
     }
-    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one digit")]
     let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 * 1000.0 / passed_ms as f64;
     let changes = |status: &Status| status.source.as_ref().map_or(0, |source| source.changes);
     let calls = |status: &Status| status.guests.iter().map(|guest| guest.calls).sum();
@@ -241,7 +233,6 @@ fn rates(before: &Status, now: &Status) -> Rates {
         decisions: rate(before.total.decisions, now.total.decisions),
         changes: rate(changes(before), changes(now)),
         calls: rate(calls(before), calls(now)),
-        #[expect(clippy::cast_precision_loss, reason = "so many effects are not in a second")]
         effect: (effects > 0).then(|| (last.seconds - first.seconds) / effects as f64),
     }
 }

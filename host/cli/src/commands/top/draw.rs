@@ -10,7 +10,7 @@ use trueup_base::text::{counted, passed};
 use trueup_work::status::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
-use crate::commands::status::{bytes, negs_of, next_try, process, since, what, without_problems};
+use crate::commands::status::{bytes, in_queue, negs_of, next_try, process, since, what, without_problems};
 use crate::output::{self, or_dash, printable};
 
 /// How many guests get a line: two worlds run.
@@ -51,7 +51,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     frame.render_widget(Paragraph::new(guest_lines_of(app)), of_guests);
     match app.view {
         View::Keys => keys(frame, app, body),
-        View::Details => details(frame, app, body),
+        View::Details => {
+            let gone = || vec![Line::default(), Line::from("This key is known no more.")];
+            let lines = app
+                .marked()
+                .map_or_else(gone, |key| detail_lines(key, &app.data.status));
+            frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), body);
+        }
         View::Help => frame.render_widget(Paragraph::new(HELP), body),
     }
     frame.render_widget(Paragraph::new(foot_line(app)), foot);
@@ -76,11 +82,8 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
         Line::styled(first, Style::new().add_modifier(Modifier::BOLD)),
         well,
         Line::from(format!(
-            "queue   {} ready, {} delayed, {} running ({} asleep), oldest {}",
-            queue.ready,
-            queue.delayed,
-            queue.running,
-            queue.sleeping,
+            "queue   {}, oldest {}",
+            in_queue(&queue),
             passed(queue.oldest_waiting_ms)
         )),
         Line::from(format!(
@@ -94,22 +97,12 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
 fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let keys = &app.data.status.keys;
     let of = |state| keys.get(&state).copied().unwrap_or_default();
-    let all: usize = keys
-        .iter()
-        .filter(|(state, _)| **state != KeyState::Gone)
-        .map(|(_, count)| count)
-        .sum();
-    let good = of(KeyState::True);
-    #[expect(clippy::cast_precision_loss, reason = "a bar has some tens of steps")]
+    let all = keys.values().sum::<usize>() - of(KeyState::Gone);
+    let (good, failed, set_aside) = (of(KeyState::True), of(KeyState::Failed), of(KeyState::SetAside));
     let ratio = if all == 0 { 1.0 } else { good as f64 / all as f64 };
-    let label = format!(
-        "{good} of {all} true, {} failed, {} set aside",
-        of(KeyState::Failed),
-        of(KeyState::SetAside)
-    );
     let gauge = LineGauge::default()
         .ratio(ratio.clamp(0.0, 1.0))
-        .label(label)
+        .label(format!("{good} of {all} true, {failed} failed, {set_aside} set aside"))
         .filled_symbol("█")
         .unfilled_symbol("░")
         .filled_style(Style::new().fg(Color::Green))
@@ -120,20 +113,12 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
 fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
     let guests = app.data.status.guests.iter().take(GUESTS_MAX);
     let lines = guests.map(|guest| {
-        let revision = or_dash(guest.revision);
-        let mut text = format!(
-            "{:<6} {}@{} r{revision}  {} working, {} resting  {} calls, {} failed  {}",
-            guest.guest,
-            guest.name,
-            guest.version,
-            guest.working,
-            guest.resting,
-            guest.calls,
-            guest.failures,
-            bytes(guest.memory_bytes)
-        );
+        let (revision, memory) = (or_dash(guest.revision), bytes(guest.memory_bytes));
+        let mut text = format!("{:<6} {}@{} r{revision}  ", guest.guest, guest.name, guest.version);
+        text += &format!("{} working, {} resting  ", guest.working, guest.resting);
+        text += &format!("{} calls, {} failed  {memory}", guest.calls, guest.failures);
         if let Some(shadow) = &guest.shadow {
-            text.push_str(&format!("  {} {}/{}", shadow.candidate, shadow.same, shadow.compared));
+            text += &format!("  {} {}/{}", shadow.candidate, shadow.same, shadow.compared);
         }
         Line::from(text)
     });
@@ -144,13 +129,9 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     app.page = usize::from(area.height.saturating_sub(2)).max(1);
     let now_ms = app.data.status.host.now_ms;
     let shown = app.keys();
-    let longest = shown
-        .iter()
-        .map(|key| key.key.chars().count())
-        .max()
-        .unwrap_or_default();
+    let longest = shown.iter().map(|key| key.key.chars().count()).max();
     let room = usize::from(area.width.saturating_sub(OTHERS_WIDTH)).max(KEY_WIDTH_MIN);
-    let key_width = longest.clamp(KEY_WIDTH_MIN, room);
+    let key_width = longest.unwrap_or_default().clamp(KEY_WIDTH_MIN, room);
     let rows = shown.iter().map(|key| {
         Row::new([
             Cell::new(cut(&printable(&key.key), key_width)),
@@ -189,15 +170,6 @@ fn cut(text: &str, width: usize) -> String {
     shown
 }
 
-fn details(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    let Some(key) = app.marked() else {
-        frame.render_widget(Paragraph::new("\nThis key is known no more."), area);
-        return;
-    };
-    let paragraph = Paragraph::new(detail_lines(key, &app.data.status)).wrap(Wrap { trim: false });
-    frame.render_widget(paragraph, area);
-}
-
 fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
     let now_ms = status.host.now_ms;
     let mut lines = vec![
@@ -219,22 +191,13 @@ fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
         Line::from(format!("serves    {}", printable(&key.in_service.join(", ")))),
     ];
     lines.extend(negs_of(key, status).into_iter().map(Line::from));
-    lines.extend([
-        Line::default(),
-        Line::from(format!(
-            "{}; the last:",
-            counted(key.decisions, "decision", "decisions")
-        )),
-    ]);
+    let decisions = counted(key.decisions, "decision", "decisions");
+    lines.extend([Line::default(), Line::from(format!("{decisions}; the last:"))]);
     lines.extend(key.recent.iter().map(|recent| {
-        Line::from(format!(
-            "{}  {:<11} took {:<8} {} created, {} destroyed",
-            output::time(recent.at_ms),
-            recent.outcome.name(),
-            passed(u64::from(recent.took_ms)),
-            recent.created,
-            recent.destroyed
-        ))
+        let (at, outcome) = (output::time(recent.at_ms), recent.outcome.name());
+        let took = passed(u64::from(recent.took_ms));
+        let effects = format!("{} created, {} destroyed", recent.created, recent.destroyed);
+        Line::from(format!("{at}  {outcome:<11} took {took:<8} {effects}"))
     }));
     lines
 }

@@ -52,8 +52,8 @@ pub(super) fn exec(args: &Args) -> Ending {
     let tasks = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
-        .build()
-        .context("starting threads")?;
+        .build();
+    let tasks = tasks.context("starting threads")?;
     // If nothing answers at all, print that as a line, without a screen.
     let first = tasks.block_on(ask(&client))?;
     let (answers, answered) = mpsc::channel();
@@ -103,9 +103,8 @@ fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &mpsc::Receiver<
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
         if has_news {
-            terminal
-                .draw(|frame| draw::draw(frame, &mut app))
-                .context("drawing on the terminal")?;
+            let drawn = terminal.draw(|frame| draw::draw(frame, &mut app));
+            drawn.context("drawing on the terminal")?;
             has_news = false;
         }
         if !event::poll(NOTICED).context("reading the terminal")? {
