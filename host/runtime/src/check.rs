@@ -49,8 +49,12 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     tell(finding);
     tell(Finding::of("disk", place::disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
-    if can_be_read {
-        damage(config, &needs).into_iter().for_each(&mut tell);
+    let kinds = KINDS
+        .iter()
+        .zip(&needs)
+        .filter(|(_, needs)| can_be_read && !needs.guests.is_empty());
+    for error in kinds.filter_map(|(kind, _)| read_state(config, *kind).err()) {
+        tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
     }
     let mut clocks = Vec::new();
     if let Some(source) = config.source() {
@@ -70,10 +74,8 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     let mut looks = shared(config);
     for of in needs {
         if let Some(error) = of.unusable {
-            let next = format!(
-                "correct the file or the variable that this names, or {}",
-                config.file.display()
-            );
+            let file = config.file.display();
+            let next = format!("correct the file or the variable that this names, or {file}");
             tell(Finding::wrong("settings", Mark::Failed, Problem::new(error, next)));
         }
         looks.extend(of.looks);
@@ -97,27 +99,19 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     }
 }
 
-/// What can't be read of what a run reads first in the state folder. `needs`: of each kind.
-fn damage(config: &Config, needs: &[Needs<'_>]) -> Vec<Finding> {
-    let open = |kind: &dyn Kind| {
-        kind.check_state(config)?;
-        let counts = kind
-            .keyed_guest()
-            .map(|guest| ObjectCounts::open(&config.state_dir, guest));
-        counts.transpose().map_err(SetupError::misused)
-    };
-    let named = KINDS.iter().zip(needs).filter(|(_, needs)| !needs.guests.is_empty());
-    let errors = named.filter_map(|(kind, _)| open(*kind).err());
-    errors
-        .map(|error| Finding::wrong("state", Mark::Failed, says_next(&error.to_string())))
-        .collect()
+/// Reads what a run of a kind reads first in the state folder.
+fn read_state(config: &Config, kind: &dyn Kind) -> Result<(), SetupError> {
+    kind.check_state(config)?;
+    let counts = kind
+        .keyed_guest()
+        .map(|guest| ObjectCounts::open(&config.state_dir, guest));
+    counts.transpose().map(drop).map_err(SetupError::misused)
 }
 
 /// An error about a file in the state folder, which says what to do after its last `; `.
 fn says_next(error: &str) -> Problem {
-    let (text, next) = error
-        .rsplit_once("; ")
-        .unwrap_or((error, "see \"The state folder\" in docs/operators.md"));
+    let otherwise = (error, "see \"The state folder\" in docs/operators.md");
+    let (text, next) = error.rsplit_once("; ").unwrap_or(otherwise);
     Problem::new(text, next)
 }
 
@@ -126,50 +120,36 @@ async fn running(config: &Config) -> Option<u32> {
     let client = Client::new(&config.state_dir).ok()?;
     let host = timeout(PATIENCE, client.get::<Status>("status")).await.ok()?.ok()?.host;
     // Its path may be relative to the folder that it was started in.
-    let of_host = Path::new("/proc")
-        .join(host.pid.to_string())
-        .join("cwd")
-        .join(host.config);
+    let of_host = Path::new(&format!("/proc/{}/cwd", host.pid)).join(host.config);
     let whole = |path: &Path| std::fs::canonicalize(path).ok();
     (whole(&of_host)? == whole(&config.file)?).then_some(host.pid)
 }
 
 /// How a backend is. `is_cluster`: whether the source is one.
-async fn looked(
-    Probe {
-        check,
-        found,
-        on_cluster,
-    }: Probe<'_>,
-    is_cluster: bool,
-) -> Finding {
-    if let Some(trouble) = on_cluster.filter(|_| is_cluster) {
-        return Finding::wrong(check, Mark::Warning, trouble);
+async fn looked(probe: Probe<'_>, is_cluster: bool) -> Finding {
+    if let Some(trouble) = probe.on_cluster.filter(|_| is_cluster) {
+        return Finding::wrong(probe.check, Mark::Warning, trouble);
     }
-    let late = || {
+    let found = timeout(PATIENCE, probe.found).await.unwrap_or_else(|_| {
         let text = format!("no answer within {} s", PATIENCE.as_secs());
         Err(Problem::new(
             text,
             "check that it runs, and that this machine reaches it",
         ))
-    };
-    let found = timeout(PATIENCE, found).await;
-    Finding::of(check, found.unwrap_or_else(|_| late()))
+    });
+    Finding::of(probe.check, found)
 }
 
 /// Each guest, and what it will be refused.
 async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
     for needs in needs {
-        for named in &needs.guests {
-            if let Err(error) = named.2.verify.check() {
-                let next = format!("correct `keys` in `verify` of [guests.{}]", named.0);
-                tell(Finding::wrong(
-                    format!("keys {}", named.0),
-                    Mark::Warning,
-                    Problem::new(error, next),
-                ));
+        for named @ (name, _, section) in &needs.guests {
+            if let Err(error) = section.verify.check() {
+                let next = format!("correct `keys` in `verify` of [guests.{name}]");
+                let problem = Problem::new(error, next);
+                tell(Finding::wrong(format!("keys {name}"), Mark::Warning, problem));
             }
-            let check = format!("guest {}", named.0);
+            let check = format!("guest {name}");
             let version = match host_context.usable(config, named).await {
                 Ok(version) => version,
                 Err(unusable) => {
@@ -177,21 +157,19 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
                     continue;
                 }
             };
-            let guest = &version.active.instances().program.guest;
-            match &version.problem {
-                Some(problem) => {
-                    let next = format!(
-                        "trueup guest history {} --config {} shows the active version: name that in `use`, or correct the refused one",
-                        named.0,
-                        config.file.display()
-                    );
-                    tell(Finding::wrong(check, Mark::Warning, Problem::new(problem, next)));
-                }
-                None => tell(Finding::ok(
+            let (guest, file) = (&version.active.instances().program.guest, config.file.display());
+            tell(if let Some(problem) = &version.problem {
+                let next = format!(
+                    "trueup guest history {name} --config {file} shows the active version: name that in `use`, or correct the \
+                     refused one"
+                );
+                Finding::wrong(check, Mark::Warning, Problem::new(problem, next))
+            } else {
+                Finding::ok(
                     check,
-                    format!("{}@{} of {}", guest.name, guest.version, named.2.reference),
-                )),
-            }
+                    format!("{}@{} of {}", guest.name, guest.version, section.reference),
+                )
+            });
             if needs.no_grants.is_none() {
                 version.no_grants().iter().for_each(|missing| tell(no_grant(missing)));
             }
@@ -206,11 +184,8 @@ fn no_grant(missing: &NoGrant) -> Finding {
         "add `{}` to `grants` of [guests.{}], as a part of what is there of that name",
         missing.add, missing.guest
     );
-    Finding::wrong(
-        format!("grants {}", missing.guest),
-        Mark::Failed,
-        Problem::new(missing, next),
-    )
+    let check = format!("grants {}", missing.guest);
+    Finding::wrong(check, Mark::Failed, Problem::new(missing, next))
 }
 
 /// Why a guest can't be used, and what to do.
@@ -222,35 +197,36 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Pr
         Reference::Oci(_) => format!("trueup guest lock {file}"),
     };
     let is_signed = !guest.verify.keys.is_empty();
-    let next = match &unusable {
-        Unusable::Away(_) => {
-            format!("check that the registry runs and that this machine reaches it, then: trueup guest pull {file}")
+    let (error, next) = match unusable {
+        Unusable::Away(error) => {
+            let check = "check that the registry runs and that this machine reaches it";
+            (error, format!("{check}, then: trueup guest pull {file}"))
         }
-        Unusable::Guest(_) if is_signed => format!(
-            "lock it if the line says so, else sign it with one of `verify.keys` or correct `use` of [guests.{name}]; then: \
-             trueup guest verify {file}"
+        Unusable::Guest(error) if is_signed => {
+            let sign = "lock it if the line says so, else sign it with one of `verify.keys`";
+            let correct = format!("or correct `use` of [guests.{name}]");
+            (error, format!("{sign} {correct}; then: trueup guest verify {file}"))
+        }
+        Unusable::Revisions(error) => return says_next(&error),
+        Unusable::Guest(error) => (error, format!("correct `use` of [guests.{name}]: {inspect}")),
+        Unusable::Settings(error) => (
+            error,
+            format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
         ),
-        Unusable::Revisions(error) => return says_next(error),
-        Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
-        Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
     };
-    match unusable {
-        Unusable::Away(error) | Unusable::Guest(error) | Unusable::Settings(error) | Unusable::Revisions(error) => {
-            Problem::new(error, next)
-        }
-    }
+    Problem::new(error, next)
 }
 
 /// The backends that worlds share, if a guest may use them.
 fn shared(config: &Config) -> Vec<Probe<'_>> {
     let guests = config.guests();
-    let key = guests
+    let mut reads = guests
         .iter()
-        .find_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
-    let mut looks = Vec::new();
-    if let Some(key) = key {
-        looks.push(Probe::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
-    }
+        .filter_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
+    let etcd = reads
+        .next()
+        .map(|key| Probe::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
+    let mut looks = Vec::from_iter(etcd);
     let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
         looks.push(nftables::look(&config.nftables, &config.state_dir));
@@ -272,13 +248,8 @@ fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
     };
     let text = format!("this machine is {} s {direction} {server}", apart.as_secs());
     let next = "timedatectl set-ntp true; timedatectl timesync-status shows the server and the offset";
-    let is_near = apart <= SKEW_MAX;
-    Finding::of(
-        "clock",
-        if is_near {
-            Ok(text)
-        } else {
-            Err(Problem::new(text, next))
-        },
-    )
+    match apart <= SKEW_MAX {
+        true => Finding::ok("clock", text),
+        false => Finding::of("clock", Err(Problem::new(text, next))),
+    }
 }

@@ -1,6 +1,6 @@
 //! What a host needs of its machine: the state folder, room on its disk, addresses to listen on.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::{fmt, io};
@@ -31,14 +31,10 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
     let folder = existing(state_dir);
     let folder_shown = folder.display();
     if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        let error = io::Error::from(error);
-        let next = format!(
-            "run as the user that owns it, chown it (ls -ld {folder_shown}), or name another one in `state_dir`"
-        );
-        return failed(
-            &format_args!("{shown}: {folder_shown} can't be written: {error}"),
-            &next,
-        );
+        let text = format!("{shown}: {folder_shown} can't be written: {}", io::Error::from(error));
+        let chown = format!("chown it (ls -ld {folder_shown})");
+        let next = format!("run as the user that owns it, {chown}, or name another one in `state_dir`");
+        return failed(&text, &next);
     }
     if let Some(nested) = nested(state_dir) {
         return (Finding::wrong(check, Mark::Failed, nested), false);
@@ -58,30 +54,25 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
             (Finding::wrong(check, Mark::Warning, Problem::new(taken, next)), true)
         }
-        Err(error) => failed(
-            &error,
-            &format!("correct the owner and mode of {}", state_dir.join(LOCK).display()),
-        ),
+        Err(error) => {
+            let lock = state_dir.join(LOCK);
+            failed(&error, &format!("correct the owner and mode of {}", lock.display()))
+        }
     }
 }
 
 /// The folder itself, or the nearest one above it that exists.
 fn existing(folder: &Path) -> &Path {
-    let found = folder.ancestors().find(|path| path.exists());
-    found
-        .filter(|path| !path.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+    let mut named = folder.ancestors().filter(|path| !path.as_os_str().is_empty());
+    named.find(|path| path.exists()).unwrap_or(Path::new("."))
 }
 
 /// How much room a host has.
 pub(super) fn disk(state_dir: &Path) -> Result<String, Problem> {
     let folder = existing(state_dir);
     let too_little = |text: &dyn fmt::Display, bytes: u64| {
-        let next = format!(
-            "df -h {}: free {} MiB, lower `keep_total_bytes` of [journal], or move `state_dir`",
-            folder.display(),
-            bytes >> 20
-        );
+        let df = format!("df -h {}: free {} MiB", folder.display(), bytes >> 20);
+        let next = format!("{df}, lower `keep_total_bytes` of [journal], or move `state_dir`");
         Problem::new(text, next)
     };
     let room = statvfs(folder).map_err(|error| too_little(&io::Error::from(error), FREE_BYTES_MIN))?;
@@ -96,7 +87,10 @@ pub(super) fn disk(state_dir: &Path) -> Result<String, Problem> {
 /// Whether a host can listen there. One that `is_running` may do so already.
 pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Problem> {
     let (free, next) = match at {
-        AdminAt::Tcp(address) => (tcp(*address), crate::admin::who_listens(*address, key)),
+        AdminAt::Tcp(address) => {
+            let bound = TcpListener::bind(address).map(drop);
+            (bound, crate::admin::who_listens(*address, key))
+        }
         AdminAt::Unix(path) => {
             let path_shown = path.display();
             let next = format!("ss -lxp src {path_shown} shows who has it; stop that, or give another `{key}`");
@@ -110,10 +104,6 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result
         }
         Err(error) => Err(Problem::new(format!("{at}: {error}"), next)),
     }
-}
-
-fn tcp(address: SocketAddr) -> io::Result<()> {
-    TcpListener::bind(address).map(drop)
 }
 
 /// A socket that nothing serves is left by an ended host, and is free.

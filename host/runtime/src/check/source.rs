@@ -62,40 +62,27 @@ async fn kubernetes(
     tell: &mut impl FnMut(Finding),
 ) -> Option<SystemTime> {
     let check = "API server";
-    let probe = match Probe::new(settings).await {
-        Ok(probe) => probe,
-        Err(error) => {
-            let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
-            tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
-            return None;
-        }
-    };
-    let clock = match probe.clock().await {
-        Ok(clock) => clock,
-        Err(failed) => {
-            let next =
-                "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
-            tell(Finding::wrong(check, Mark::Failed, Problem::new(failed.text, next)));
-            return None;
-        }
-    };
+    let probe = Probe::new(settings).await.map_err(|error| {
+        let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
+    });
+    let probe = probe.ok()?;
+    let clock = probe.clock().await.map_err(|failed| {
+        let next = "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(failed.text, next)));
+    });
+    let clock = clock.ok()?;
     tell(Finding::ok(check, format!("{} answers", probe.server())));
     for (kind, is_needed) in probe.kinds() {
+        let (version, resource) = (kind.api_version(), kind.resource());
         let what = match probe.serves(kind).await {
             Ok(true) => continue,
-            Ok(false) => format!(
-                "{} does not serve {} {}",
-                probe.server(),
-                kind.api_version(),
-                kind.resource()
-            ),
+            Ok(false) => format!("{} does not serve {version} {resource}", probe.server()),
             Err(failed) => failed.text,
         };
-        let next = format!(
-            "kubectl api-resources --api-group={}: upgrade the cluster, or leave `{}` out of `watch`",
-            kind.api_version().split_once('/').map_or("''", |(group, _)| group),
-            kind.resource()
-        );
+        let group = version.split_once('/').map_or("''", |(group, _)| group);
+        let look = format!("kubectl api-resources --api-group={group}");
+        let next = format!("{look}: upgrade the cluster, or leave `{resource}` out of `watch`");
         tell(Finding::wrong("kinds", grade(is_needed), Problem::new(what, next)));
     }
     may(config, &probe, rights, tell).await;
@@ -137,10 +124,8 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
             Ok(true) => allowed += 1,
             Ok(false) => {
                 let text = format!("this account may not {right}");
-                let next = format!(
-                    "kubectl apply -f deploy/trueup.yaml, or give this account `{}` on `{}` in a role of its own",
-                    right.verb, right.resource
-                );
+                let role = format!("`{}` on `{}` in a role of its own", right.verb, right.resource);
+                let next = format!("kubectl apply -f deploy/trueup.yaml, or give this account {role}");
                 tell(Finding::wrong("rights", grade(*is_needed), Problem::new(text, next)));
             }
             Err(failed) => {
@@ -150,9 +135,7 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
         }
     }
     if allowed == asked.len() {
-        tell(Finding::ok(
-            "rights",
-            format!("this account may do all {allowed} things that a host does"),
-        ));
+        let text = format!("this account may do all {allowed} things that a host does");
+        tell(Finding::ok("rights", text));
     }
 }
