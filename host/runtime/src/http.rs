@@ -7,7 +7,6 @@
 
 use std::fmt::Display;
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::header::{self, HeaderName};
 use axum::http::request::Parts;
@@ -26,6 +25,9 @@ pub(crate) struct Failure {
     /// One line.
     pub(crate) error: String,
 }
+
+/// An answer as JSON, or why there is none.
+pub(crate) type Answer<T> = Result<Json<T>, Refused>;
 
 /// Why a request has no answer, in one line.
 #[derive(Debug)]
@@ -69,18 +71,6 @@ impl From<ManageError> for Refused {
     }
 }
 
-impl From<QueryRejection> for Refused {
-    fn from(rejection: QueryRejection) -> Self {
-        Self(rejection.status(), rejection.body_text())
-    }
-}
-
-impl From<JsonRejection> for Refused {
-    fn from(rejection: JsonRejection) -> Self {
-        Self(rejection.status(), rejection.body_text())
-    }
-}
-
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         (self.0, Json(Failure { error: self.1 })).into_response()
@@ -94,7 +84,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
-        let Query(params) = Query::from_request_parts(parts, state).await?;
+        let read = Query::from_request_parts(parts, state).await;
+        let Query(params) = read.map_err(|why| Refused(why.status(), why.body_text()))?;
         Ok(Self(params))
     }
 }
@@ -106,7 +97,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
-        let Json(body) = Json::from_request(request, state).await?;
+        let read = Json::from_request(request, state).await;
+        let Json(body) = read.map_err(|why| Refused(why.status(), why.body_text()))?;
         Ok(Self(body))
     }
 }
@@ -121,13 +113,12 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'",
-    ),
+    (header::CONTENT_SECURITY_POLICY, NOTHING),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
+
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The same routes with the security headers.
 pub(crate) fn secured(routes: Router) -> Router {
@@ -152,10 +143,8 @@ pub(crate) fn local(routes: Router) -> Router {
 
 async fn with_headers(mut response: Response) -> Response {
     for (name, value) in HEADERS {
-        response
-            .headers_mut()
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
+        let header = response.headers_mut().entry(name);
+        header.or_insert(HeaderValue::from_static(value));
     }
     response
 }

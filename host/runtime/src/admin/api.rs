@@ -20,7 +20,7 @@ use trueup_worlds::ipam::Shown;
 
 use super::{Reads, status};
 use crate::folders::folders_in;
-use crate::http::{Params, Refused, off_thread};
+use crate::http::{Answer, Params, Refused, off_thread};
 
 /// The default number of keys, lines or journals in one answer.
 const LIMIT: usize = 1_000;
@@ -65,9 +65,6 @@ async fn paths(headers: HeaderMap) -> Response {
 
 type Shared = State<Arc<Reads>>;
 
-/// An answer as JSON, or why there is none.
-type Answer<T> = Result<Json<T>, Refused>;
-
 async fn status_now(State(reads): Shared) -> Json<Status> {
     Json(status::status(&reads))
 }
@@ -87,10 +84,9 @@ const TROUBLE: &str = "trouble";
 
 impl Part {
     fn limit(&self) -> Result<usize, Refused> {
-        match self.limit {
-            None => Ok(LIMIT),
-            Some(limit @ 1..=LIMIT_MAX) => Ok(limit),
-            Some(limit) => Err(Refused::bad_request(format!(
+        match self.limit.unwrap_or(LIMIT) {
+            limit @ 1..=LIMIT_MAX => Ok(limit),
+            limit => Err(Refused::bad_request(format!(
                 "`limit` was {limit}, must be a whole number from 1 to {LIMIT_MAX}"
             ))),
         }
@@ -104,7 +100,7 @@ async fn keys(State(reads): Shared, Params(part): Params<Part>) -> Answer<KeysSh
         Some(TROUBLE) => reads.host_status.keys_in_trouble(&part.after, limit),
         Some(name) => {
             let state = name.parse().map_err(|_| {
-                let known: Vec<&str> = KeyState::ALL.iter().map(|state| state.name()).collect();
+                let known: Vec<_> = KeyState::ALL.iter().map(|state| state.name()).collect();
                 let known = known.join(", ");
                 Refused::bad_request(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
             })?;
@@ -135,28 +131,26 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
         found.extend(reads.host_status.key(guest, key));
     }
     if found.len() > 1 {
-        let guests: Vec<&str> = found.iter().map(|shown| shown.guest.as_str()).collect();
-        let guests = guests.join(", ");
+        let guests: Vec<String> = found.into_iter().map(|shown| shown.guest).collect();
+        let name = format!("name one with `?guest=`, of {}", guests.join(", "));
         return Err(Refused::bad_request(format!(
-            "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
+            "`{key}` is a key of several guests: {name}"
         )));
     }
-    let unknown = || {
+    found.pop().ok_or_else(|| {
         let known = reads.host_status.keys(None, "", LIMIT_MAX).keys.into_iter();
         let known: Vec<String> = known.map(|shown| shown.key).collect();
-        let near = decisions::nearest(&key, &known);
-        let offered = match near.is_empty() {
-            true => String::new(),
-            false => format!("; did you mean {}?", near.join(", ")),
+        let offered = match decisions::nearest(&key, &known).join(", ") {
+            none if none.is_empty() => none,
+            near => format!("; did you mean {near}?"),
         };
         Refused::not_found(format!("no key `{key}` is known to this host{offered}"))
-    };
-    found.pop().ok_or_else(unknown)
+    })
 }
 
 /// The manager, which does not exist until the guests are loaded.
 fn manager(reads: &Reads) -> Result<&Arc<Manager>, Refused> {
-    let manager = reads.manager();
+    let manager = reads.manager.get();
     manager.ok_or_else(|| Refused::unavailable("the guests are not loaded yet"))
 }
 
@@ -182,13 +176,15 @@ async fn pods(State(reads): Shared) -> Answer<Shown> {
 
 /// Reads files on a blocking thread, a few requests at once.
 async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
-    let permit = Arc::clone(&reads.slow).acquire_owned().await;
-    let permit = permit.map_err(Refused::internal)?;
-    off_thread(move || {
+    let permit = Arc::clone(&reads.slow)
+        .acquire_owned()
+        .await
+        .map_err(Refused::internal)?;
+    let work = move || {
         let _permit = permit;
         read()
-    })
-    .await
+    };
+    off_thread(work).await
 }
 
 /// The last lines of the audit log.
@@ -205,22 +201,23 @@ struct AuditShown {
 async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<AuditShown> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("audit");
-    let shown = slowly(&reads, move || {
+    slowly(&reads, move || {
         let mut lines = VecDeque::new();
-        let verdict = audit::walk(&folder, |line| {
+        let walked = audit::walk(&folder, |line| {
             if lines.len() == limit {
                 lines.pop_front();
             }
             lines.push_back(line);
-        })?;
-        Ok::<_, audit::AuditError>(AuditShown {
+        });
+        let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
+        let verdict = walked.map_err(failed)?;
+        Ok(Json(AuditShown {
             count: verdict.lines,
             whole: verdict.is_whole(),
             lines,
-        })
-    });
-    let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
-    Ok(Json(shown.await?.map_err(failed)?))
+        }))
+    })
+    .await?
 }
 
 /// The recordings of one instance.
@@ -250,31 +247,27 @@ struct JournalsShown {
 async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<JournalsShown> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("journals");
-    let (journals, more) = slowly(&reads, move || listed(&folder, limit)).await?;
-    Ok(Json(JournalsShown { journals, more }))
+    Ok(Json(slowly(&reads, move || listed(&folder, limit)).await?))
 }
 
-/// The first journals by name, and whether there are more. A folder that is missing or disappears counts as empty.
-fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
+/// The first journals by name. A folder that is missing or disappears counts as empty.
+fn listed(folder: &Path, limit: usize) -> JournalsShown {
     let guests = folders_in(folder).unwrap_or_default();
-    let mut names: Vec<(&Path, PathBuf)> = Vec::new();
-    for guest in &guests {
-        let instances = folders_in(guest).unwrap_or_default();
-        names.extend(instances.into_iter().map(|instance| (guest.as_path(), instance)));
-    }
-    let more = names.len() > limit;
-    names.truncate(limit);
+    let mut instances = guests.iter().flat_map(|guest| folders_in(guest).unwrap_or_default());
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let shown = names.into_iter().map(|(guest, path)| {
+    let shown = |path: PathBuf| {
         let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
         let sizes: Vec<u64> = files.filter_map(|file| Some(file.metadata().ok()?.len())).collect();
         JournalShown {
-            guest: name(guest),
+            guest: path.parent().map(name).unwrap_or_default(),
             instance: name(&path),
             files: sizes.len(),
             bytes: sizes.iter().sum(),
             path,
         }
-    });
-    (shown.collect(), more)
+    };
+    JournalsShown {
+        journals: instances.by_ref().take(limit).map(shown).collect(),
+        more: instances.next().is_some(),
+    }
 }

@@ -108,11 +108,8 @@ impl Connections {
             }
         }
         // A connection that ends at once waits for the lock, to remove what is inserted here.
-        let connection = Connection {
-            asked: Instant::now(),
-            task: start(),
-        };
-        open.insert(id, connection);
+        let (asked, task) = (Instant::now(), start());
+        open.insert(id, Connection { asked, task });
     }
 
     fn asked(&self, id: u64) {

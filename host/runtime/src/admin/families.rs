@@ -53,9 +53,9 @@ pub(super) struct Families {
     by_name: BTreeMap<String, MetricFamily>,
     /// The names of the lines, and the family that each belongs to.
     lines: BTreeMap<String, String>,
-    seen: BTreeSet<(String, Vec<(String, String)>)>,
+    seen: BTreeSet<(String, BTreeMap<String, String>)>,
     /// How many series were left out.
-    left_out: u64,
+    pub(super) left_out: u64,
 }
 
 impl Families {
@@ -67,30 +67,25 @@ impl Families {
     }
 
     fn try_add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], (kind, mut metric): Series) -> bool {
-        let name = metric_name(name);
-        let mut named: Vec<(String, String)> = labels
-            .iter()
-            .map(|(key, value)| (label_name(key), (*value).to_owned()))
-            .collect();
-        named.sort();
-        let twice = named
-            .windows(2)
-            .any(|pair| matches!(pair, [(one, _), (other, _)] if one == other));
-        if twice {
+        let name = clean(name, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        let named = labels.iter().map(|(key, value)| (label_name(key), (*value).to_owned()));
+        let named: BTreeMap<String, String> = named.collect();
+        if named.len() < labels.len() {
             return false;
         }
         let is_other = |line: &String| self.lines.get(line).is_some_and(|family| *family != name);
-        let lines = lines_of(&name, kind);
-        let fits = self
-            .by_name
-            .get(&name)
-            .is_none_or(|family| family.get_field_type() == kind);
+        // The names of the family's lines.
+        let ends: &[&str] = match kind {
+            MetricType::HISTOGRAM => &["", "_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        let lines: Vec<String> = ends.iter().map(|end| format!("{name}{end}")).collect();
+        let known = self.by_name.get(&name);
+        let fits = known.is_none_or(|family| family.get_field_type() == kind);
         if !fits || lines.iter().any(is_other) || !self.seen.insert((name.clone(), named.clone())) {
             return false;
         }
-        for line in lines {
-            self.lines.insert(line, name.clone());
-        }
+        self.lines.extend(lines.into_iter().map(|line| (line, name.clone())));
         let family = self.by_name.entry(name.clone()).or_insert_with(|| {
             let mut family = MetricFamily::default();
             family.set_name(name);
@@ -103,11 +98,6 @@ impl Families {
         true
     }
 
-    /// How many series were left out.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
     /// The text in Prometheus' format, sorted by name.
     ///
     /// # Errors
@@ -118,16 +108,6 @@ impl Families {
     }
 }
 
-/// The names of a family's lines.
-fn lines_of(name: &str, kind: MetricType) -> Vec<String> {
-    match kind {
-        MetricType::HISTOGRAM => ["", "_bucket", "_sum", "_count"]
-            .map(|end| format!("{name}{end}"))
-            .to_vec(),
-        _ => vec![name.to_owned()],
-    }
-}
-
 fn label((key, value): (String, String)) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(key);
@@ -135,12 +115,7 @@ fn label((key, value): (String, String)) -> LabelPair {
     pair
 }
 
-/// The name, with each invalid character replaced by `_`.
-fn metric_name(name: &str) -> String {
-    clean(name, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
-}
-
-/// The same for a label name. Prometheus reserves names that begin with two `_`, and `le`, which identifies the buckets
+/// The name of a label. Prometheus reserves names that begin with two `_`, and `le`, which identifies the buckets
 /// of a histogram.
 fn label_name(name: &str) -> String {
     let clean = clean(name, |c| c.is_ascii_alphanumeric() || c == '_');
@@ -153,6 +128,7 @@ fn label_name(name: &str) -> String {
     }
 }
 
+/// The name, with each invalid character replaced by `_`.
 fn clean(name: &str, is_allowed: impl Fn(char) -> bool) -> String {
     let mut text: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();
     if text.chars().next().is_none_or(|first| first.is_ascii_digit()) {
@@ -168,7 +144,7 @@ mod tests {
     fn text(add: impl FnOnce(&mut Families)) -> (u64, String) {
         let mut families = Families::default();
         add(&mut families);
-        (families.left_out(), families.text().unwrap())
+        (families.left_out, families.text().unwrap())
     }
 
     #[test]

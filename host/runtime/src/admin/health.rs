@@ -47,19 +47,18 @@ impl Check {
 /// One check for each loop.
 pub(super) fn loops(reads: &Reads) -> Vec<Check> {
     let late = reads.host_status.late();
-    let names = reads.host_status.beating().into_iter();
-    let checks = names.map(|name| {
+    let check = |name: &'static str| {
         let late = late.iter().find(|late| late.name == name);
         let why = late.map(|late| format!("it did not go round for {} s", late.silent.as_secs()));
         Check::new(format!("loop-{name}"), why)
-    });
-    checks.collect()
+    };
+    reads.host_status.beating().into_iter().map(check).collect()
 }
 
 fn ready(reads: &Reads) -> Vec<Check> {
     let host_status = &reads.host_status;
     let not = |is_so: bool, why: &str| (!is_so).then(|| why.to_owned());
-    let is_loaded = reads.manager().is_some();
+    let is_loaded = reads.manager.get().is_some();
     let mut checks = vec![
         Check::new("guests", not(is_loaded, "they are not loaded yet")),
         Check::new("backends", not(is_loaded, "what guests ask is not connected yet")),
@@ -68,9 +67,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
     if host_status.facts().source.is_some() {
         checks.push(match role {
             Role::Standby => Check::passed("source", "a standby need not know it"),
-            Role::Alone | Role::Leading => {
-                Check::new("source", not(host_status.is_synced(), "it was not looked at yet"))
-            }
+            _ => Check::new("source", not(host_status.is_synced(), "it was not looked at yet")),
         });
     }
     if host_status.facts().pods.is_some() {
@@ -81,19 +78,16 @@ fn ready(reads: &Reads) -> Vec<Check> {
         let text = format!("{role}{}", leads.unwrap_or_default());
         checks.push(Check::passed("standing", &text));
     }
-    checks.push(Check::new(
-        "stopping",
-        not(!host_status.is_stopping(), "its work ends, then it exits"),
-    ));
+    let stays = !host_status.is_stopping();
+    checks.push(Check::new("stopping", not(stays, "its work ends, then it exits")));
     checks.extend(loops(reads));
     checks
 }
 
 /// The reasons why the host is not ready.
 pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
-    let all = ready(reads).into_iter();
-    all.filter_map(|Check(name, outcome)| Some(format!("{name}: {}", outcome.err()?)))
-        .collect()
+    let why = |Check(name, outcome)| Some(format!("{name}: {}", outcome.err()?));
+    ready(reads).into_iter().filter_map(why).collect()
 }
 
 async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
@@ -103,17 +97,14 @@ async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, 
 }
 
 async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
-    let ok = match reads.host_status.role() {
-        (Role::Standby, _) => "ok: standby",
-        (Role::Alone | Role::Leading, _) => "ok",
-    };
+    let is_standby = reads.host_status.role().0 == Role::Standby;
+    let ok = if is_standby { "ok: standby" } else { "ok" };
     response("readyz", &ready(&reads), &query, ok)
 }
 
 fn response(what: &str, checks: &[Check], query: &BTreeMap<String, String>, ok: &str) -> Response {
-    let is_verbose = query
-        .get("verbose")
-        .is_some_and(|value| value != "false" && value != "0");
+    let verbose = query.get("verbose");
+    let is_verbose = verbose.is_some_and(|value| value != "false" && value != "0");
     let passed = checks.iter().all(|Check(_, outcome)| outcome.is_ok());
     let lines: String = checks.iter().map(Check::line).collect();
     let (status, body) = match (passed, is_verbose) {

@@ -36,15 +36,12 @@ impl Admin {
     /// # Errors
     /// If an address cannot be bound.
     pub async fn start(config: &config::Admin, reads: &Arc<Reads>) -> Result<Self, SetupError> {
-        let mut this = Self {
-            tasks: JoinSet::new(),
-            addresses: Vec::new(),
-        };
+        let (tasks, addresses) = (JoinSet::new(), Vec::new());
+        let mut this = Self { tasks, addresses };
         match &config.listen {
             Some(AdminAt::Tcp(address)) => {
-                let listener = bind(*address, "admin.listen").await?;
-                let routes = http::secured(http::local(http::read_only(http::complete(super::routes(reads)))));
-                this.serve_tcp(listener, routes);
+                let routes = http::local(http::read_only(http::complete(super::routes(reads))));
+                this.serve_tcp("admin.listen", *address, routes).await?;
             }
             Some(AdminAt::Unix(path)) => {
                 let listener = own_socket(path).await?;
@@ -55,11 +52,8 @@ impl Admin {
             None => {}
         }
         if let Some(address) = config.metrics_listen {
-            let listener = bind(address, "admin.metrics_listen").await?;
-            this.serve_tcp(
-                listener,
-                http::secured(http::read_only(http::complete(super::public_routes(reads)))),
-            );
+            let routes = http::read_only(http::complete(super::public_routes(reads)));
+            this.serve_tcp("admin.metrics_listen", address, routes).await?;
         }
         for address in &this.addresses {
             tracing::info!("admin address: {address}");
@@ -69,11 +63,13 @@ impl Admin {
         Ok(this)
     }
 
-    fn serve_tcp(&mut self, listener: TcpListener, routes: Router) {
+    async fn serve_tcp(&mut self, key: &str, address: SocketAddr, routes: Router) -> Result<(), SetupError> {
+        let listener = bind(address, key).await?;
         if let Ok(address) = listener.local_addr() {
             self.addresses.push(format!("http://{address}"));
         }
-        self.tasks.spawn(connections::serve(listener, routes));
+        self.tasks.spawn(connections::serve(listener, http::secured(routes)));
+        Ok(())
     }
 
     /// Stops listening, and closes each connection after its current answer.
@@ -89,22 +85,18 @@ pub(crate) fn who_listens(address: SocketAddr, key: &str) -> String {
 }
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError> {
-    let mut tries = 1;
-    loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < BINDS_MAX => {
-                tries += 1;
-                tokio::time::sleep(BIND_PAUSE).await;
-            }
-            Err(error) => {
-                return Err(SetupError::Failed(format!(
-                    "{key}: listening on {address}: {error}; {}",
-                    who_listens(address, key)
-                )));
-            }
+    let mut bound = TcpListener::bind(address).await;
+    for _ in 1..BINDS_MAX {
+        if bound.as_ref().map_err(io::Error::kind).err() != Some(io::ErrorKind::AddrInUse) {
+            break;
         }
+        tokio::time::sleep(BIND_PAUSE).await;
+        bound = TcpListener::bind(address).await;
     }
+    bound.map_err(|error| {
+        let next = who_listens(address, key);
+        SetupError::Failed(format!("{key}: listening on {address}: {error}; {next}"))
+    })
 }
 
 /// A unix socket for root and the host's own user.

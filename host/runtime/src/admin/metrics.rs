@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
-use trueup_work::status::{BOUNDS, Histogram, Measured, Outcome, Role, Status};
+use trueup_work::status::{BOUNDS, Histogram, Outcome, Role, Status};
 
 use super::families::{self, Families};
 use super::{Reads, process, status};
@@ -98,7 +98,7 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
         kept(&mut all.0, sample);
     }
     all.gauge("trueup_metric_series", &[], number(samples.len()));
-    let left_out = count(all.0.left_out());
+    let left_out = count(all.0.left_out);
     all.gauge("trueup_metric_series_left_out", &[], left_out);
     all.0.text()
 }
@@ -127,8 +127,7 @@ impl Series {
 
 fn of_host(all: &mut Series, status: &Status) {
     all.gauge("trueup_build_info", &[("version", &status.host.version)], 1.0);
-    let acts = status.host.role != Role::Standby;
-    all.gauge("trueup_leader", &[], truth(acts));
+    all.gauge("trueup_leader", &[], truth(status.host.role != Role::Standby));
     all.gauge("trueup_healthy", &[], truth(status.problems.is_empty()));
     if let Some(pods) = &status.pods {
         all.gauge("trueup_pod_addresses_serving", &[], truth(pods.serving));
@@ -145,8 +144,7 @@ fn of_source(all: &mut Series, status: &Status) {
     all.gauge("trueup_source_problems", &[], number(source.problem_count));
     all.counter("trueup_source_changes_total", &[], source.changes);
     if let Some(at_ms) = source.changed_ms {
-        let name = "trueup_source_last_change_timestamp_seconds";
-        all.gauge(name, &[], seconds(at_ms));
+        all.gauge("trueup_source_last_change_timestamp_seconds", &[], seconds(at_ms));
     }
 }
 
@@ -156,36 +154,29 @@ fn of_keys(all: &mut Series, reads: &Reads, status: &Status) {
         all.gauge("trueup_keys", &[("state", state.name())], number(*count));
     }
     all.gauge("trueup_keys_in_trouble", &[], number(status.in_trouble_count));
-    let stages = [
-        ("ready", queue.ready),
-        ("delayed", queue.delayed),
-        ("running", queue.running),
-        ("sleeping", queue.sleeping),
-    ];
-    for (stage, count) in stages {
-        all.gauge("trueup_queue_keys", &[("stage", stage)], number(count));
-    }
-    let oldest = seconds(queue.oldest_waiting_ms);
-    all.gauge("trueup_queue_oldest_waiting_seconds", &[], oldest);
+    let mut stage = |stage, count| all.gauge("trueup_queue_keys", &[("stage", stage)], number(count));
+    stage("ready", queue.ready);
+    stage("delayed", queue.delayed);
+    stage("running", queue.running);
+    stage("sleeping", queue.sleeping);
+    all.gauge(
+        "trueup_queue_oldest_waiting_seconds",
+        &[],
+        seconds(queue.oldest_waiting_ms),
+    );
     for (guest, measured) in reads.host_status.measured() {
-        of_work(all, &guest, &measured);
+        let guest = ("guest", guest.as_str());
+        for outcome in Outcome::ALL {
+            let times = measured.outcomes.get(outcome).copied().unwrap_or_default();
+            let labels = [guest, ("outcome", outcome.name())];
+            all.counter("trueup_decisions_total", &labels, times);
+        }
+        all.histogram("trueup_decision_seconds", &[guest], &measured.took);
+        all.histogram("trueup_change_to_effect_seconds", &[guest], &measured.to_effect);
+        let effects = &measured.effects;
+        all.counter("trueup_objects_created_total", &[guest], effects.created);
+        all.counter("trueup_objects_destroyed_total", &[guest], effects.destroyed);
     }
-}
-
-/// The series about the work of one guest.
-fn of_work(all: &mut Series, guest: &str, measured: &Measured) {
-    let guest = ("guest", guest);
-    for outcome in Outcome::ALL {
-        let times = measured.outcomes.get(outcome).copied().unwrap_or_default();
-        let labels = [guest, ("outcome", outcome.name())];
-        all.counter("trueup_decisions_total", &labels, times);
-    }
-    let guest = &[guest];
-    all.histogram("trueup_decision_seconds", guest, &measured.took);
-    all.histogram("trueup_change_to_effect_seconds", guest, &measured.to_effect);
-    let effects = &measured.effects;
-    all.counter("trueup_objects_created_total", guest, effects.created);
-    all.counter("trueup_objects_destroyed_total", guest, effects.destroyed);
 }
 
 fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
@@ -206,7 +197,7 @@ fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
         all.gauge("trueup_guest_memory_bytes", &[guest], count(shown.memory_bytes));
         all.gauge("trueup_quarantined_inputs", &[guest], number(shown.quarantined));
     }
-    let Some(manager) = reads.manager() else { return };
+    let Some(manager) = reads.manager.get() else { return };
     for (managed, _) in manager.each() {
         let guest = ("guest", managed.name);
         let calls = &managed.active.calls;
@@ -214,9 +205,8 @@ fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
             all.counter("trueup_guest_calls_total", &[guest, ("outcome", outcome)], times);
         }
         let waiting = managed.active.quotas.holdings.waiting();
-        let waiting = waiting.map_or(0, |waiting| waiting.objects);
-        let name = "trueup_guest_awaiting_approval_objects";
-        all.gauge(name, &[guest], waiting as f64);
+        let waiting = count(waiting.map_or(0, |waiting| waiting.objects));
+        all.gauge("trueup_guest_awaiting_approval_objects", &[guest], waiting);
         all.histogram("trueup_guest_call_seconds", &[guest], &calls.took());
     }
 }
@@ -225,17 +215,17 @@ fn of_process(all: &mut Series) {
     for (name, value) in process::gauges() {
         all.gauge(name, &[], value);
     }
-    let seconds = families::counter(process::cpu_seconds());
-    all.add("process_cpu_seconds_total", &[], seconds);
+    all.add(
+        "process_cpu_seconds_total",
+        &[],
+        families::counter(process::cpu_seconds()),
+    );
 }
 
 /// A series of a guest, or one that a backend of the host keeps.
 fn kept(all: &mut Families, sample: &Sample) {
-    let labels: Vec<(&str, &str)> = sample
-        .labels
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
+    let labels = sample.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let labels: Vec<(&str, &str)> = labels.collect();
     let help = match help(&sample.name) {
         Some(help) => help.to_owned(),
         None if sample.guest == HOST => "Kept by the host.".to_owned(),
@@ -253,7 +243,7 @@ fn truth(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
+/// A metric is a float wherever it is shown.
 pub(super) fn count(count: u64) -> f64 {
     count as f64
 }

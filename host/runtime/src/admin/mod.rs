@@ -71,10 +71,6 @@ impl Reads {
         // Ignore the error: it is set only once.
         let _ = self.manager.set(Arc::clone(manager));
     }
-
-    fn manager(&self) -> Option<&Arc<Manager>> {
-        self.manager.get()
-    }
 }
 
 /// Health and metrics: safe to serve to any client.

@@ -17,11 +17,8 @@ pub(super) fn status(reads: &Reads) -> Status {
     }
     status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
     status.host.state_dir_moved = folder::moved(&reads.host_status.facts().state_dir);
-    if let Some(manager) = reads.manager() {
-        status.guests = guests(manager);
-    }
-    let guests_bytes = status.guests.iter().map(|guest| guest.memory_bytes).sum();
-    status.memory = process::memory(guests_bytes);
+    status.guests = reads.manager.get().map(|manager| guests(manager)).unwrap_or_default();
+    status.memory = process::memory(status.guests.iter().map(|guest| guest.memory_bytes).sum());
     status.problems = problems(reads, &status);
     status
 }
@@ -30,9 +27,8 @@ pub(super) fn status(reads: &Reads) -> Status {
 pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
     let guests = manager.each().map(|(managed, guest_status)| {
         let guest = &managed.active.instances().program.guest;
-        let usage = &managed.active.usage;
-        let calls = &managed.active.calls;
-        let working = calls.working();
+        let (usage, calls) = (&managed.active.usage, &managed.active.calls);
+        let (working, all) = (calls.working(), usize::try_from(usage.instances()));
         let [(_, answered), _, (_, failures)] = calls.outcomes();
         GuestShown {
             guest: guest_status.guest,
@@ -41,9 +37,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
             digest: guest.digest.to_string(),
             revision: guest_status.active.map(|active| active.revision),
             working,
-            resting: usize::try_from(usage.instances())
-                .unwrap_or(usize::MAX)
-                .saturating_sub(working),
+            resting: all.unwrap_or(usize::MAX).saturating_sub(working),
             calls: answered + failures,
             failures,
             memory_bytes: usage.memory_bytes(),
@@ -69,28 +63,23 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     problems.extend(contested(status));
-    if let Some(manager) = reads.manager() {
+    if let Some(manager) = reads.manager.get() {
         problems.extend(manager.each().filter_map(|(managed, _)| managed.refused()));
         problems.extend(manager.each().filter_map(|(managed, _)| {
             let waiting = managed.active.quotas.holdings.waiting()?;
-            let (guest, objects) = (managed.name, waiting.text("objects"));
+            let (guest, wants) = (managed.name, format!("to destroy {}", waiting.text("objects")));
             Some(format!(
-                "guest `{guest}` waits for an approval to destroy {objects}: trueup approve {guest}"
+                "guest `{guest}` waits for an approval {wants}: trueup approve {guest}"
             ))
         }));
     }
-    let mut count = |count: usize, one: &str, many: &str| match count {
-        0 => {}
-        1 => problems.push(format!("1 {one}")),
-        count => problems.push(format!("{count} {many}")),
+    let mut count = |count: usize, one: &str, many: &str| {
+        problems.extend((count > 0).then(|| counted(count, one, many)));
     };
     let of = |state| status.keys.get(&state).copied().unwrap_or_default();
     let set_aside = of(KeyState::SetAside);
-    count(
-        status.in_trouble_count.saturating_sub(set_aside),
-        "key failed",
-        "keys failed",
-    );
+    let failed = status.in_trouble_count.saturating_sub(set_aside);
+    count(failed, "key failed", "keys failed");
     count(set_aside, "key is set aside", "keys are set aside");
     if let Some(negs) = &status.negs {
         let first = negs.error_states.first().map_or("", String::as_str);
@@ -107,11 +96,9 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     }
     for guest in &status.guests {
         // The keys among them are counted above.
-        count(
-            requests_set_aside(guest, &reads.host_status),
-            &format!("request to guest `{}` is set aside", guest.guest),
-            &format!("requests to guest `{}` are set aside", guest.guest),
-        );
+        let (name, set_aside) = (&guest.guest, requests_set_aside(guest, &reads.host_status));
+        let one = format!("request to guest `{name}` is set aside");
+        count(set_aside, &one, &format!("requests to guest `{name}` are set aside"));
     }
     problems
 }
@@ -123,14 +110,12 @@ fn requests_set_aside(guest: &GuestShown, host_status: &HostStatus) -> usize {
 
 /// Another host writes to the same objects, and neither knows of the other.
 fn contested(status: &Status) -> Option<String> {
-    let first = status.contested.first()?;
-    let more = match status.contested_count {
-        0 | 1 => String::new(),
-        count => format!(" and of {} more", counted(count - 1, "key", "keys")),
-    };
-    Some(format!(
-        "others change the objects of {first}{more} again and again: look for another host with the same `cluster`"
-    ))
+    let mut of = status.contested.first()?.clone();
+    if status.contested_count > 1 {
+        of += &format!(" and of {} more", counted(status.contested_count - 1, "key", "keys"));
+    }
+    let look = "look for another host with the same `cluster`";
+    Some(format!("others change the objects of {of} again and again: {look}"))
 }
 
 /// The configuration that an operator wrote is refused.

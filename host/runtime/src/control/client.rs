@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, io};
 
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_work::setup::SetupError;
@@ -50,7 +50,8 @@ impl Client {
     /// # Errors
     /// Why there is no answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, SetupError> {
-        self.ask(Method::GET, path, None::<&()>).await
+        self.ask(self.http.get(format!("{BASE}/{path}")).timeout(READ_MAX))
+            .await
     }
 
     /// `DELETE` of a path below `/v1/`.
@@ -58,7 +59,7 @@ impl Client {
     /// # Errors
     /// Why there is no answer.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, SetupError> {
-        self.ask(Method::DELETE, path, None::<&()>).await
+        self.ask(self.http.delete(format!("{BASE}/{path}"))).await
     }
 
     /// `POST` to a path below `/v1/`. A change may take long, so there is no timeout.
@@ -66,39 +67,19 @@ impl Client {
     /// # Errors
     /// Why there is no answer, or why the host refuses.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, SetupError> {
-        self.ask(Method::POST, path, Some(body)).await
+        self.ask(self.http.post(format!("{BASE}/{path}")).json(body)).await
     }
 
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<T, SetupError> {
-        let mut request = self.http.request(method.clone(), format!("{BASE}/{path}"));
-        if method == Method::GET {
-            request = request.timeout(READ_MAX);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let response = request.send().await;
-        let response = response.map_err(|error| self.no_answer(&error))?;
-        self.read(response).await
-    }
-
-    async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, SetupError> {
+    async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, SetupError> {
+        let response = request.send().await.map_err(|error| self.no_answer(&error))?;
         let not_understood = |why: String| {
-            SetupError::Failed(format!(
-                "the host at `{}` gave an answer that is not understood: {why}",
-                super::socket(&self.state_dir).display()
-            ))
+            let socket = super::socket(&self.state_dir);
+            let gave = "gave an answer that is not understood";
+            SetupError::Failed(format!("the host at `{}` {gave}: {why}", socket.display()))
         };
         let status = response.status();
-        let body = response
-            .bytes()
-            .await
-            .map_err(|error| not_understood(innermost(&error).to_string()))?;
+        let body = response.bytes().await;
+        let body = body.map_err(|error| not_understood(innermost(&error).to_string()))?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| not_understood(error.to_string()));
         }
@@ -113,14 +94,13 @@ impl Client {
 
     fn no_answer(&self, error: &reqwest::Error) -> SetupError {
         let socket = super::socket(&self.state_dir);
-        let shown = socket.display();
+        let (shown, seconds) = (socket.display(), READ_MAX.as_secs());
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {
             return SetupError::Failed(format!(
-                "the host at `{shown}` does not answer: it took the request and said nothing for {} s; see its log, \
-                 and start it again if it stays so",
-                READ_MAX.as_secs()
+                "the host at `{shown}` does not answer: it took the request and said nothing for {seconds} s; see its log, \
+                 and start it again if it stays so"
             ));
         }
         if of_system == Some(io::ErrorKind::PermissionDenied) {

@@ -33,7 +33,6 @@ pub struct Swap {
     #[serde(rename = "use")]
     pub reference: String,
     /// Replaces the gate of the configuration. Absent: use that gate.
-    #[serde(default)]
     pub gate: Option<Mode>,
     /// Only runs the checks. Absent: no.
     #[serde(default)]
@@ -48,7 +47,6 @@ pub struct Swap {
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The revision to return to. Absent: the previous version.
-    #[serde(default)]
     pub to: Option<u64>,
 }
 
@@ -72,7 +70,6 @@ pub struct StartShadow {
 #[serde(deny_unknown_fields)]
 pub struct Promote {
     /// Promotes after this many consecutive identical calls. Absent: now.
-    #[serde(default)]
     pub after: Option<u64>,
 }
 
@@ -81,7 +78,6 @@ pub struct Promote {
 #[serde(deny_unknown_fields)]
 pub struct Approve {
     /// Approves what waits for this guest. Absent: for every guest.
-    #[serde(default)]
     pub guest: Option<String>,
 }
 
@@ -102,7 +98,6 @@ pub struct Reconcile {
     /// The key.
     pub key: String,
     /// Its guest. Absent: the only guest that has a key of that name.
-    #[serde(default)]
     pub guest: Option<String>,
 }
 

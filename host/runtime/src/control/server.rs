@@ -16,7 +16,7 @@ use trueup_work::swap::{Activated, Candidate, ManageError, Manager, Promotion};
 
 use super::{Approve, Approved, ErrorState, Promote, Reconcile, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads};
-use crate::http::{self, Body, Refused};
+use crate::http::{self, Answer, Body, Refused};
 
 /// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -30,9 +30,6 @@ struct Host {
 }
 
 type Shared = State<Arc<Host>>;
-
-/// An answer as JSON, or why there is none.
-type Answer<T> = Result<Json<T>, Refused>;
 
 /// Serves until dropped.
 pub(crate) async fn serve(
@@ -99,8 +96,7 @@ async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<A
     if approved.is_empty() {
         for_the_leader(&host, "nothing waits for an approval")?;
     }
-    let approved = approved.into_iter();
-    let shown = approved.map(|(guest, waiting)| Approved { guest, waiting });
+    let shown = approved.into_iter().map(|(guest, waiting)| Approved { guest, waiting });
     Ok(Json(shown.collect()))
 }
 
@@ -111,9 +107,8 @@ async fn reconcile(State(host): Shared, Body(body): Body<Reconcile>) -> Answer<K
     }
     host.manager.reconcile(&found.guest, &found.key).await?;
     // As it is now: queued, or in work.
-    Ok(Json(
-        host.reads.host_status.key(&found.guest, &found.key).unwrap_or(found),
-    ))
+    let now = host.reads.host_status.key(&found.guest, &found.key);
+    Ok(Json(now.unwrap_or(found)))
 }
 
 async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answer<ErrorState> {
@@ -122,22 +117,15 @@ async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answe
         return Err(Refused::not_found(why));
     };
     let (reply, replied) = oneshot::channel();
-    let request = SetErrorState {
-        key: body.key.clone(),
-        on: body.on,
-        reply,
-    };
+    let (key, on) = (body.key.clone(), body.on);
     let stopping = || Refused::internal("the host stops: nothing was set");
-    error_states.send(request).await.map_err(|_| stopping())?;
-    match replied.await {
-        Ok(Ok(())) => {
-            let outcome = if body.on { "on" } else { "off" };
-            host.manager.audit("neg", "error-state", &body.key, outcome);
-            Ok(Json(body))
-        }
-        Ok(Err(error)) => Err(Refused::not_found(error)),
-        Err(_) => Err(stopping()),
-    }
+    let sent = error_states.send(SetErrorState { key, on, reply }).await;
+    sent.map_err(|_| stopping())?;
+    let set = replied.await.map_err(|_| stopping())?;
+    set.map_err(Refused::not_found)?;
+    host.manager
+        .audit("neg", "error-state", &body.key, if on { "on" } else { "off" });
+    Ok(Json(body))
 }
 
 /// Refuses what the host that leads alone can do.
@@ -145,10 +133,10 @@ fn for_the_leader(host: &Host, why_not: &str) -> Result<(), Refused> {
     let (Role::Standby, leader) = host.reads.host_status.role() else {
         return Ok(());
     };
-    let leads = leader.map_or_else(
-        || "no host is known to lead".to_owned(),
-        |leader| format!("`{leader}` leads: ask it"),
-    );
+    let leads = match leader {
+        None => "no host is known to lead".to_owned(),
+        Some(leader) => format!("`{leader}` leads: ask it"),
+    };
     let why = format!("this host is a standby, where {why_not}; {leads}");
     Err(Refused(StatusCode::CONFLICT, why))
 }
