@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use toml::Spanned;
@@ -30,7 +30,8 @@ pub(super) struct Document<'d> {
     text: &'d str,
     environment: &'d BTreeMap<String, String>,
     problems: RefCell<Vec<Problem>>,
-    variables: RefCell<BTreeMap<String, Variable>>,
+    /// By the name of the variable: its key, and whether the variable can set it.
+    variables: RefCell<BTreeMap<String, (String, bool)>>,
     left: RefCell<BTreeSet<String>>,
     /// Keys and sections suggested in place of an unknown one.
     offered: RefCell<BTreeSet<String>>,
@@ -46,10 +47,89 @@ struct Problem {
     missing: Option<String>,
 }
 
-/// The key of a variable, and whether the variable can set it.
-struct Variable {
-    key: String,
-    settable: bool,
+/// A value and where it was given. If two values exclude each other, the one from the stronger layer wins.
+pub(super) struct Given<'d> {
+    pub(super) folder: &'d Path,
+    pub(super) key: String,
+    pub(super) value: GivenValue<'d>,
+}
+
+pub(super) enum GivenValue<'d> {
+    File(&'d Spanned<DeValue<'d>>),
+    /// A variable, with its name.
+    Outside {
+        origin: String,
+        text: &'d str,
+    },
+}
+
+/// The layer that a value is from, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    File,
+    Environment,
+}
+
+impl<'d> Given<'d> {
+    /// The layer of the value.
+    pub(super) fn layer(&self) -> Layer {
+        match &self.value {
+            GivenValue::File(_) => Layer::File,
+            GivenValue::Outside { .. } => Layer::Environment,
+        }
+    }
+
+    /// As text.
+    pub(super) fn text(&self) -> Option<&'d str> {
+        match &self.value {
+            GivenValue::File(value) => value.get_ref().as_str(),
+            GivenValue::Outside { text, .. } => Some(text),
+        }
+    }
+
+    /// As text that is not empty.
+    pub(super) fn filled(&self) -> Option<&'d str> {
+        self.text().filter(|text| !text.is_empty())
+    }
+
+    /// As text that `fits`.
+    pub(super) fn fitting(&self, fits: impl Fn(&str) -> bool) -> Option<String> {
+        self.text().filter(|text| fits(text)).map(str::to_owned)
+    }
+
+    /// As a path, which is not empty.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.filled().map(|path| self.folder.join(path))
+    }
+
+    /// As a whole number.
+    pub(super) fn whole(&self) -> Option<u64> {
+        match &self.value {
+            GivenValue::File(value) => parsed_u64(value.get_ref().as_integer()?),
+            GivenValue::Outside { text, .. } => text.parse().ok(),
+        }
+    }
+
+    /// As a number, whole or not.
+    pub(super) fn number(&self) -> Option<f64> {
+        let text = match &self.value {
+            GivenValue::File(value) => match value.get_ref() {
+                DeValue::Float(float) => float.as_str(),
+                DeValue::Integer(integer) => integer.as_str(),
+                _ => return None,
+            },
+            GivenValue::Outside { text, .. } => text,
+        };
+        text.replace('_', "").parse().ok()
+    }
+
+    /// As `true` or `false`.
+    pub(super) fn truth(&self) -> Option<bool> {
+        match &self.value {
+            GivenValue::File(value) => value.get_ref().as_bool(),
+            GivenValue::Outside { text, .. } => text.parse().ok(),
+        }
+    }
 }
 
 impl<'d> Document<'d> {
@@ -95,22 +175,18 @@ impl<'d> Document<'d> {
 
     /// Registers a key, and whether a variable can set it.
     pub(super) fn register(&self, key: &str, settable: bool) {
-        let variable = Variable {
-            key: key.to_owned(),
-            settable,
-        };
-        self.variables.borrow_mut().insert(variable_of_key(key), variable);
+        let mut variables = self.variables.borrow_mut();
+        variables.insert(variable_of_key(key), (key.to_owned(), settable));
     }
 
     /// A problem of the file as a whole.
     pub(super) fn wrong(&self, text: impl Display) {
-        self.push(None, format!("{}: {text}", self.name));
+        self.wrong_on(None, text);
     }
 
     /// A problem in the file.
     pub(super) fn wrong_at(&self, span: Range<usize>, text: impl Display) {
-        let line = self.line(span.start);
-        self.wrong_on(Some(line), text);
+        self.wrong_on(Some(self.line(span.start)), text);
     }
 
     /// An invalid value in the file.
@@ -142,10 +218,7 @@ impl<'d> Document<'d> {
 
     /// A problem on a line of the file, if it has one.
     pub(super) fn wrong_on(&self, line: Option<usize>, text: impl Display) {
-        match line {
-            Some(number) => self.push(line, format!("{}:{number}: {text}", self.name)),
-            None => self.wrong(text),
-        }
+        self.push(line, format!("{}: {text}", self.location(line)));
     }
 
     /// The same, for a missing key or section.
@@ -167,8 +240,12 @@ impl<'d> Document<'d> {
     }
 
     fn push(&self, line: Option<usize>, text: String) {
-        let missing = None;
-        self.problems.borrow_mut().push(Problem { line, text, missing });
+        let mut problems = self.problems.borrow_mut();
+        problems.push(Problem {
+            line,
+            text,
+            missing: None,
+        });
     }
 
     /// The line in the file, counted from 1 as in editors.
@@ -195,28 +272,23 @@ impl<'d> Document<'d> {
     /// Names the variable only: its value may be a secret.
     fn check_variable(&self, name: &str, elsewhere: &[&str]) {
         let variables = self.variables.borrow();
-        if variables.get(name).is_some_and(|known| known.settable) {
+        if variables.get(name).is_some_and(|(_, settable)| *settable) {
             return;
         }
-        let inside = |whole: &str| {
-            name.strip_prefix(whole)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        let is_inside = |whole: &str| {
+            let rest = name.strip_prefix(whole);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
         };
-        let text = match variables
-            .iter()
-            .find(|(known, variable)| !variable.settable && inside(known))
-        {
-            Some((_, whole)) => format!(
-                "{name}: `{}` is a list or a table, which the file alone can set",
-                whole.key
-            ),
+        let mut whole = variables.iter().filter(|(_, (_, settable))| !settable);
+        let text = match whole.find(|(known, _)| is_inside(known)) {
+            Some((_, (key, _))) => format!("{name}: `{key}` is a list or a table, which the file alone can set"),
             None => {
-                let settable = variables.iter().filter(|(_, variable)| variable.settable);
+                let settable = variables.iter().filter(|(_, (_, settable))| *settable);
                 let known = settable
                     .map(|(known, _)| known.as_str())
                     .chain(elsewhere.iter().copied());
                 // All names begin with the prefix, so it must not count as similarity.
-                let bare = |name: &'_ str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+                let bare = |name: &str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
                 let known: Vec<String> = known.map(bare).collect();
                 let offer = nearest(&bare(name), known.iter().map(String::as_str))
                     .map(|known| offered(&format!("{PREFIX}{known}")))
@@ -268,11 +340,8 @@ impl<'d> Document<'d> {
 
     /// The same for a table.
     pub(super) fn json_object(&self, key: &str, table: &DeTable<'_>) -> serde_json::Map<String, Value> {
-        let entry = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-            let name: &std::borrow::Cow<'_, str> = name.get_ref();
-            (name.to_string(), self.json(&format!("{key}.{name}"), value))
-        };
-        table.iter().map(entry).collect()
+        let entry = |name: &str, value: &_| (name.to_owned(), self.json(&format!("{key}.{name}"), value));
+        table.iter().map(|(name, value)| entry(name.get_ref(), value)).collect()
     }
 }
 

@@ -31,8 +31,6 @@ pub struct Election {
 impl Election {
     /// `None` if it is off or invalid.
     pub(super) fn read(mut section: Section<'_>, has_kubernetes: bool) -> Option<Self> {
-        /// From what others read as a second to an hour: no host should wait longer for another.
-        const LEASE_DURATION_MS: RangeInclusive<u64> = 1_000..=3_600_000;
         /// The other times are shorter.
         const SHORTER_MS: RangeInclusive<u64> = 10..=3_600_000;
         let usual = Times::default();
@@ -45,7 +43,8 @@ impl Election {
         let must = "be 1 to 253 characters without blanks, which no other host has";
         let identity = section.text("identity", must, is_identity);
         let times = Times {
-            lease_duration: section.duration("lease_duration_ms", usual.lease_duration, LEASE_DURATION_MS),
+            // From what others read as a second to an hour: no host should wait longer for another.
+            lease_duration: section.duration("lease_duration_ms", usual.lease_duration, 1_000..=3_600_000),
             renew_deadline: section.duration("renew_deadline_ms", usual.renew_deadline, SHORTER_MS),
             retry_period: section.duration("retry_period_ms", usual.retry_period, SHORTER_MS),
         };
@@ -82,24 +81,23 @@ fn check(section: &Section<'_>, times: &Times) {
     let renew_deadline_ms = times.renew_deadline.as_millis();
     let acting_ms = times.acting().as_millis();
     if times.renew_deadline >= times.acting() {
-        section.wrong_key(
-            "renew_deadline_ms",
-            format_args!(
-                "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
-                 a host stops to lead before its lease is over"
-            ),
+        let text = format_args!(
+            "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
+             a host stops to lead before its lease is over"
         );
+        section.wrong_key("renew_deadline_ms", text);
     }
     // The longest pause between two renewals.
     let pause = times.retry_period * 6 / 5;
     if pause >= times.renew_deadline {
+        let (pause_ms, most_ms) = (
+            times.retry_period.as_millis(),
+            (times.renew_deadline * 5 / 6).as_millis(),
+        );
+        let must = format_args!("must be below five sixths of `renew_deadline_ms`, {most_ms}");
         section.wrong_key(
             "retry_period_ms",
-            format_args!(
-                "was {}, must be below five sixths of `renew_deadline_ms`, {}: a renewal needs time to succeed",
-                times.retry_period.as_millis(),
-                (times.renew_deadline * 5 / 6).as_millis(),
-            ),
+            format_args!("was {pause_ms}, {must}: a renewal needs time to succeed"),
         );
     }
 }

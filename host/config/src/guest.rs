@@ -124,9 +124,8 @@ pub enum OnFailure {
 impl Guest {
     /// The file of the section.
     pub fn file(&self) -> &str {
-        let is_line = |line: &str| line.bytes().all(|byte| byte.is_ascii_digit());
         match self.location.rsplit_once(':') {
-            Some((file, line)) if is_line(line) => file,
+            Some((file, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => file,
             _ => &self.location,
         }
     }
@@ -149,17 +148,20 @@ impl Guest {
                 None
             }
         };
+        let note = "; log, clock, timers, random and metrics need no grant";
+        let approved = ApproveAbove::default();
         let verify = read_verify(section.section("verify"));
         let settings = Value::Object(section.json_object("settings"));
-        let note = "; log, clock, timers, random and metrics need no grant";
         let grants = read_grants(section.section("grants").of_names("capability", note));
         let limits = read_limits(section.section("limits"));
         let proof = Proof::read(&mut section);
         let failure = FailurePolicy::read(&mut section);
-        let approve_above = read_approve_above(&mut section);
-        let location = section.location();
+        let approve_above = ApproveAbove {
+            objects: section.whole("approve_above", approved.objects, 0..=1_000_000),
+            percent: section.whole("approve_above_percent", approved.percent, 0..=100),
+        };
         Some(Self {
-            location,
+            location: section.location(),
             reference: reference?,
             verify,
             settings,
@@ -178,19 +180,8 @@ fn read_reference(section: &Section<'_>, given: &Given<'_>, must: &str) -> Optio
     reference.map_err(|reason| section.wrong_value(given, reason)).ok()
 }
 
-fn read_approve_above(section: &mut Section<'_>) -> ApproveAbove {
-    let default = ApproveAbove::default();
-    ApproveAbove {
-        objects: section.whole("approve_above", default.objects, 0..=1_000_000),
-        percent: section.whole("approve_above_percent", default.percent, 0..=100),
-    }
-}
-
 impl Proof {
     fn read(section: &mut Section<'_>) -> Self {
-        /// As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
-        /// millisecond.
-        const GATE_CALLS_RANGE: RangeInclusive<u64> = 1..=100_000;
         let modes = [
             ("identical", Mode::Identical),
             ("strict", Mode::Strict),
@@ -199,7 +190,9 @@ impl Proof {
         ];
         Self {
             gate: section.choice("gate", Mode::Identical, &modes),
-            gate_calls: section.whole("gate_calls", GATE_CALLS, GATE_CALLS_RANGE),
+            // As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
+            // millisecond.
+            gate_calls: section.whole("gate_calls", GATE_CALLS, 1..=100_000),
             accepted_differences: section.path("accepted_differences"),
             self_test: section.path("self_test"),
             afresh: section.truth("afresh", false),
@@ -209,20 +202,14 @@ impl Proof {
 
 impl FailurePolicy {
     fn read(section: &mut Section<'_>) -> Self {
-        /// After more tries than this, success is not to be expected.
-        const QUARANTINE_AFTER: RangeInclusive<u32> = 1..=1_000;
-        /// A single time is not a cycle yet.
-        const CYCLES_MAX: RangeInclusive<u32> = 2..=1_000;
         let default = Self::default();
         let choices = [("retry", "retry"), ("hold", "hold"), ("fall-back", "fall-back")];
         let policy = section.choice("on_failure", "retry", &choices);
         let given = section.given("fall_back");
         match (policy, &given) {
             ("fall-back", None) => {
-                section.missing(
-                    "fall_back",
-                    "must name the guest to fall back to, such as `builtin:lbaas@1`",
-                );
+                let text = "must name the guest to fall back to, such as `builtin:lbaas@1`";
+                section.missing("fall_back", text);
             }
             ("retry" | "hold", Some(given)) => {
                 section.wrong_given(given, "is used with `on_failure = \"fall-back\"` alone");
@@ -237,8 +224,10 @@ impl FailurePolicy {
                 ("fall-back", Some(reference)) => OnFailure::FallBack(reference),
                 _ => OnFailure::Retry,
             },
-            quarantine_after: section.whole("quarantine_after", default.quarantine_after, QUARANTINE_AFTER),
-            cycles_max: section.whole("cycles_max", default.cycles_max, CYCLES_MAX),
+            // After more tries than this, success is not to be expected.
+            quarantine_after: section.whole("quarantine_after", default.quarantine_after, 1..=1_000),
+            // A single time is not a cycle yet.
+            cycles_max: section.whole("cycles_max", default.cycles_max, 2..=1_000),
         }
     }
 }
@@ -246,24 +235,12 @@ impl FailurePolicy {
 fn read_verify(mut section: Section<'_>) -> Verify {
     let folder = section.folder();
     let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
-    let keys = if section.is_present() {
-        // An empty list would look as if the guest were verified.
-        section.filled_list("keys", "be the file of a public key", "at least one public key", file)
-    } else {
-        section
-            .list("keys", "be the file of a public key", file)
-            .unwrap_or_default()
-    };
+    // An empty list would look as if the guest were verified.
+    let keys = section.filled_list("keys", "be the file of a public key", "at least one public key", file);
     Verify { keys }
 }
 
 fn read_grants(mut section: Section<'_>) -> Grants {
-    /// The host remembers each call for a minute, in 8 bytes. A million take 8 MiB, and no backend answers more.
-    const CALLS_PER_MINUTE: RangeInclusive<u32> = 1..=1_000_000;
-    /// Zero is valid: such a guest creates and resets. A million is more than one call can destroy.
-    const DESTROY_MAX: RangeInclusive<u32> = 0..=1_000_000;
-    /// `destroy_max = 0` forbids destroying. 100 means no limit, and is valid.
-    const DESTROY_PERCENT: RangeInclusive<u8> = 1..=100;
     let mut by_capability = BTreeMap::new();
     for (capability, granting) in questions::granted() {
         let name = granting.name;
@@ -271,12 +248,15 @@ fn read_grants(mut section: Section<'_>) -> Grants {
         let mut granted = Grant {
             read: read_scopes(&mut grant, granting, "read"),
             write: read_scopes(&mut grant, granting, "write"),
-            calls_per_minute: grant.optional_whole("calls_per_minute", CALLS_PER_MINUTE),
+            // The host remembers each call for a minute, in 8 bytes. A million take 8 MiB, and no backend answers more.
+            calls_per_minute: grant.optional_whole("calls_per_minute", 1..=1_000_000),
             ..Grant::default()
         };
         if capability.limits_destroying {
-            granted.destroy_max = grant.optional_whole("destroy_max", DESTROY_MAX);
-            granted.destroy_percent = grant.optional_whole("destroy_percent", DESTROY_PERCENT);
+            // Zero is valid: such a guest creates and resets. A million is more than one call can destroy.
+            granted.destroy_max = grant.optional_whole("destroy_max", 0..=1_000_000);
+            // `destroy_max = 0` forbids destroying. 100 means no limit, and is valid.
+            granted.destroy_percent = grant.optional_whole("destroy_percent", 1..=100);
         } else {
             for key in ["destroy_max", "destroy_percent"] {
                 grant.refuse(key, format_args!("is a limit of lbaas alone: {name} has none"));
@@ -295,28 +275,22 @@ fn read_scopes(section: &mut Section<'_>, granted: &Granted, key: &'static str) 
 }
 
 fn read_limits(mut section: Section<'_>) -> Limits {
-    /// From the size of a guest's own data to all that 32 bits address.
-    const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 32;
-    /// Up to an hour: a guest under a debugger may take that long.
-    const CPU_MS: RangeInclusive<u64> = 1..=3_600_000;
-    /// Up to a day: a longer wait should be a retry.
-    const CALL_MS: RangeInclusive<u64> = 1..=86_400_000;
-    /// Each is an entry of the journal: ten million take some gigabytes.
-    const IMPORTS: RangeInclusive<u32> = 1..=10_000_000;
-    /// The host copies an answer into the guest's memory at least once, so it must stay well below the 32-bit limit.
-    const ANSWER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
-    /// A request comes from the guest's memory, which is 4 GiB at most.
-    const QUESTION_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 32;
     /// Zero is valid: the host drops lines above the limit, and the call continues.
     const LINES: RangeInclusive<u32> = 0..=1_000_000;
     let default = Limits::default();
     Limits {
-        memory_bytes: section.whole("memory_bytes", default.memory_bytes, MEMORY_BYTES),
-        cpu_ms: section.whole("cpu_ms", default.cpu_ms, CPU_MS),
-        call_ms: section.whole("call_ms", default.call_ms, CALL_MS),
-        imports_per_call: section.whole("imports_per_call", default.imports_per_call, IMPORTS),
-        question_bytes: section.whole("question_bytes", default.question_bytes, QUESTION_BYTES),
-        answer_bytes: section.whole("answer_bytes", default.answer_bytes, ANSWER_BYTES),
+        // From the size of a guest's own data to all that 32 bits address.
+        memory_bytes: section.whole("memory_bytes", default.memory_bytes, 1 << 20..=1 << 32),
+        // Up to an hour: a guest under a debugger may take that long.
+        cpu_ms: section.whole("cpu_ms", default.cpu_ms, 1..=3_600_000),
+        // Up to a day: a longer wait should be a retry.
+        call_ms: section.whole("call_ms", default.call_ms, 1..=86_400_000),
+        // Each is an entry of the journal: ten million take some gigabytes.
+        imports_per_call: section.whole("imports_per_call", default.imports_per_call, 1..=10_000_000),
+        // A request comes from the guest's memory, which is 4 GiB at most.
+        question_bytes: section.whole("question_bytes", default.question_bytes, 1 << 10..=1 << 32),
+        // The host copies an answer into the guest's memory at least once, so it must stay well below the 32-bit limit.
+        answer_bytes: section.whole("answer_bytes", default.answer_bytes, 1 << 10..=1 << 30),
         log_lines_per_call: section.whole("log_lines_per_call", default.log_lines_per_call, LINES),
         metric_lines_per_call: section.whole("metric_lines_per_call", default.metric_lines_per_call, LINES),
     }

@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
 use trueup_sources::enis::{Eni, Enis, mistakes};
@@ -17,6 +17,7 @@ use super::section::{Given, LABEL, Layer, Section, is_label};
 use super::world::{self, About, Reading, Sections, Tables, World};
 use trueup_registry::Reference;
 
+/// The name of the world, of its guest and, by default, of its instance.
 const NAME: &str = "ipam";
 
 /// The text for an operator who has none of these sections.
@@ -27,9 +28,6 @@ const GUEST: &str = "`[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
 /// Where the VPC CNI's node agent keeps its checkpoint, unless it uses the default. This is the agent's own variable,
 /// so that both use the same file.
 pub const JSON_FILE_ENV: &str = "AWS_VPC_K8S_CNI_BACKING_STORE";
-
-/// The default name of the instance.
-const INSTANCE: &str = "ipam";
 
 /// The default socket, where the CNI plugin expects the host.
 pub const SOCKET: &str = "/run/trueup/cni.sock";
@@ -181,47 +179,37 @@ impl Ipam {
 
 fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Option<EnisFrom>) {
     let instance = section.text("instance", LABEL, is_label);
-    let socket = read_socket(&mut section).unwrap_or_else(|| PathBuf::from(SOCKET));
-    let spool_dir = section
-        .value("spool_dir", "be a path, or false for none", |given| {
-            match given.truth() {
-                Some(false) => Some(None),
-                _ => given.path().map(Some),
-            }
-        })
-        .unwrap_or_else(|| Some(PathBuf::from(SPOOL_DIR)));
+    let spool_dir = section.value("spool_dir", "be a path, or false for none", |given| {
+        match given.truth() {
+            Some(false) => Some(None),
+            _ => given.path().map(Some),
+        }
+    });
     let released_file = section.path("released_file");
-    let warm = read_warm(&mut section);
-    let enis = read_enis(&mut section);
     let settings = IpamAdapter {
-        instance: instance.unwrap_or_else(|| INSTANCE.to_owned()),
-        socket,
-        spool_dir,
+        instance: instance.unwrap_or_else(|| NAME.to_owned()),
+        socket: read_socket(&mut section).unwrap_or_else(|| PathBuf::from(SOCKET)),
+        spool_dir: spool_dir.unwrap_or_else(|| Some(PathBuf::from(SPOOL_DIR))),
         released_file: released_file.unwrap_or_else(|| state_dir.join("released.json")),
-        warm,
+        warm: read_warm(&mut section),
     };
-    (settings, enis)
+    (settings, read_enis(&mut section))
 }
 
 fn read_socket(section: &mut Section<'_>) -> Option<PathBuf> {
     let given = section.given("socket")?;
-    let Some(path) = given.path() else {
-        section.wrong_value(&given, "must be a path");
-        return None;
-    };
-    let bytes = path.as_os_str().len();
-    if bytes > SOCKET_BYTES_MAX {
-        section.wrong_value(
-            &given,
-            format_args!(
-                "must be a path of at most {SOCKET_BYTES_MAX} bytes, which is what the address of a socket holds: \
-                 {} has {bytes}",
-                path.display()
-            ),
-        );
-        return None;
+    let path = given.path();
+    let bytes = path.as_ref().map_or(0, |path| path.as_os_str().len());
+    match &path {
+        None => section.wrong_value(&given, "must be a path"),
+        Some(path) if bytes > SOCKET_BYTES_MAX => {
+            let must = format_args!("must be a path of at most {SOCKET_BYTES_MAX} bytes");
+            let (holds, path) = ("which is what the address of a socket holds", path.display());
+            section.wrong_value(&given, format_args!("{must}, {holds}: {path} has {bytes}"));
+        }
+        Some(_) => {}
     }
-    Some(path)
+    path.filter(|_| bytes <= SOCKET_BYTES_MAX)
 }
 
 /// Setting either one enables the release of unused interfaces.
@@ -260,10 +248,8 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
             Some(EnisFrom::Given(enis))
         }
         (None, false) => {
-            section.missing(
-                "enis_file",
-                "must be the path of a JSON file with this node's network interfaces; or they stand in `enis`",
-            );
+            let must = "must be the path of a JSON file with this node's network interfaces; or they stand in `enis`";
+            section.missing("enis_file", must);
             None
         }
     }
@@ -271,20 +257,17 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
 
 fn read_checkpoint(
     mut section: Section<'_>,
-    Reading {
-        document, state_dir, ..
-    }: &Reading<'_>,
+    reading: &Reading<'_>,
     instance: &str,
     guest: Option<&Guest>,
 ) -> CheckpointAt {
-    /// Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
-    const GENERATIONS: RangeInclusive<u32> = 0..=100;
     const ON_DISK: [&str; 2] = ["file", "json-file"];
     const NOT_SIMULATED: &str = "every kind but \"simulated\"";
     let kind = section.kind(&["file", "json-file", "simulated"], Some("file"));
     let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
-    let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, GENERATIONS);
+    // Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
+    let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, 0..=100);
     let (kind, in_file) = kind.unwrap_or_default();
     if in_file {
         for (key, kinds, words) in [
@@ -298,25 +281,23 @@ fn read_checkpoint(
         }
     }
     if kind == "json-file" && !writes_whole_checkpoints(guest) {
-        section.wrong_key(
-            "kind",
-            format_args!(
-                "was \"json-file\", which keeps no entries after a checkpoint: set `{COMPACT_AFTER} = 0` in \
-                 `guests.ipam.settings`"
-            ),
+        let text = format_args!(
+            "was \"json-file\", which keeps no entries after a checkpoint: set `{COMPACT_AFTER} = 0` in \
+             `guests.ipam.settings`"
         );
+        section.wrong_key("kind", text);
     }
     match kind {
         "json-file" => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
-                let named = document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
+                let named = reading.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
                 PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
             }),
             keep_generations,
         },
         "simulated" => CheckpointAt::Simulated,
         _ => CheckpointAt::File {
-            path: path.unwrap_or_else(|| state_dir.join("checkpoints").join(instance)),
+            path: path.unwrap_or_else(|| reading.state_dir.join("checkpoints").join(instance)),
             shared_sync,
             keep_generations,
         },
@@ -327,10 +308,7 @@ fn read_checkpoint(
 /// another one, the store reports the problem.
 fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
     guest.is_none_or(|guest| match &guest.reference {
-        Reference::Builtin { .. } => {
-            let settings: Option<&Map<String, Value>> = guest.settings.as_object();
-            settings.and_then(|settings| settings.get(COMPACT_AFTER)?.as_u64()) == Some(0)
-        }
+        Reference::Builtin { .. } => guest.settings.get(COMPACT_AFTER).and_then(Value::as_u64) == Some(0),
         Reference::File(_) | Reference::Oci(_) => true,
     })
 }

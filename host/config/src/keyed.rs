@@ -2,14 +2,16 @@
 //! own, with a simulated server that it reaches.
 
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use trueup_base::regular;
-use trueup_sources::Source;
+use trueup_sources::{Kind, Source};
 
 use super::guest::Guest;
-use super::plain::PlainWorld;
 use super::section::{Layer, Section};
 use super::world::{About, Sections, Settings, Tables, World};
 
@@ -137,10 +139,8 @@ where
         ];
         let is_any_present = say_what_is_missing(&adapter, self.plain.adapter, &others);
         for setting in self.settings_of_adapter {
-            let text = format_args!(
-                "is what [{}] says of each Service and cluster: leave it out",
-                adapter.name()
-            );
+            let adapter = adapter.name();
+            let text = format_args!("is what [{adapter}] says of each Service and cluster: leave it out");
             guest.refuse_below("settings", setting, text);
         }
         Sections::new(is_any_present, move |reading| {
@@ -196,10 +196,9 @@ pub(super) fn say_what_is_missing(
 pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
     backend.go_alone(kind, &["kind"]);
     if sim.is_present() {
-        let (sim_name, backend) = (sim.name(), backend.name());
-        sim.wrong(format_args!(
-            "[{sim_name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone"
-        ));
+        let (name, backend) = (sim.name(), backend.name());
+        let text = format_args!("[{name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone");
+        sim.wrong(text);
     }
 }
 
@@ -214,12 +213,15 @@ pub(super) fn read_listen(section: &mut Section<'_>, must: &str, backend: &str, 
         && of_url <= of_listen
         && !reaches(url, *listen)
     {
-        section.wrong_key(
-            "listen",
-            format_args!("was {listen}, must be where `{backend}.url` is, {url}; or leave `url` out, and it follows"),
-        );
+        let must = format_args!("must be where `{backend}.url` is, {url}; or leave `url` out, and it follows");
+        section.wrong_key("listen", format_args!("was {listen}, {must}"));
     }
     listen.map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(listen, _)| listen)
+}
+
+/// `rate_limit_per_second` of a simulated server: up to what a simulation on one machine can answer.
+pub(super) fn read_rate_limit(section: &mut Section<'_>) -> Option<NonZeroU32> {
+    NonZeroU32::new(section.optional_whole("rate_limit_per_second", 1..=1_000_000)?)
 }
 
 /// Whether a request to this URL reaches this address.
@@ -227,4 +229,75 @@ fn reaches(url: &str, listen: SocketAddr) -> bool {
     let authority = url.strip_prefix("http://").unwrap_or_default();
     let authority = authority.split('/').next().unwrap_or_default();
     authority == listen.to_string() || authority == format!("localhost:{}", listen.port())
+}
+
+/// A world of keys that keeps everything in backends which worlds share, such as etcd: its sections are
+/// `[adapter.NAME]` and `[guests.NAME]` alone, and serde reads the first. It acts for a whole cluster, so the hosts of a
+/// cluster elect one.
+pub struct PlainWorld<A> {
+    /// `NAME`: what the operator calls it, its guest and its adapter.
+    pub name: &'static str,
+    /// What it makes from the objects of `[source]`, in the plural: `etcd keys of Services`.
+    pub subject: &'static str,
+    /// Its adapter's section as an operator may write it: `` `[adapter.NAME]` with `cluster = "c1"` ``.
+    pub adapter: &'static str,
+    /// Its guest's section, in the same way.
+    pub guest: &'static str,
+    /// The kinds of objects of `[source]` that it needs.
+    pub needs: &'static [Kind],
+    /// Its adapter.
+    pub of: PhantomData<fn() -> A>,
+}
+
+/// What the sections of such a world say. `A` are the keys of `[adapter.NAME]`. Only the file sets them: variables do
+/// not.
+pub type Plain<A> = Keyed<A, Shared, SimServer<(), ()>>;
+
+/// The backends that worlds share.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared;
+
+impl Backend for Shared {
+    const SIM: &'static str = "";
+
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
+    fn use_sim(&mut self, _address: SocketAddr) {}
+}
+
+impl<A> World for PlainWorld<A>
+where
+    A: DeserializeOwned + Debug + Clone + Send + Sync + 'static,
+{
+    fn about(&self) -> About {
+        About {
+            name: self.name,
+            subject: self.subject,
+            made: self.subject,
+            needs: self.needs,
+            acts_for_cluster: true,
+            guests: vec![self.name],
+            adapter: self.adapter,
+        }
+    }
+
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d> {
+        let guest = tables.guests.section(self.name);
+        let adapter = tables.adapters.section(self.name);
+        let others = [(&guest, Some(("guest that decides", self.guest)))];
+        let is_any_present = say_what_is_missing(&adapter, self.adapter, &others);
+        Sections::new(is_any_present, move |reading| {
+            let (guest, adapter) = (Guest::read(guest), adapter.typed());
+            Some(Plain::<A> {
+                name: self.name,
+                source: reading.source.clone()?,
+                guest: guest?,
+                adapter: adapter?,
+                backend: Shared,
+                sim: None,
+            })
+        })
+    }
 }

@@ -6,15 +6,13 @@
 
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
 use trueup_capabilities::lbaas::anexia::{Settings, TokenAt};
 use trueup_sims::lbaas::ServerConfig;
 use trueup_sources::Kind;
 
-use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, Url, goes_alone, read_listen};
-use super::plain::PlainWorld;
+use super::keyed::{Backend, Keyed, KeyedWorld, PlainWorld, SimServer, Url, goes_alone, read_listen, read_rate_limit};
 use super::section::{Given, LABEL, Section, is_filled, is_label};
 use super::world::World;
 
@@ -68,7 +66,6 @@ impl Backend for LbaasBackend {
     fn use_sim(&mut self, address: SocketAddr) {
         if let Self::Anexia(backend) = self {
             backend.settings = backend.settings(Some(address));
-            backend.at_sim = false;
         }
     }
 }
@@ -116,24 +113,19 @@ pub const LBAAS: &dyn World = &KeyedWorld {
 };
 
 fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
-    /// A check a second for three hours: a longer wait is a wrong unit.
-    const BACKOFF_STEPS: RangeInclusive<u32> = 1..=10_000;
     // Every resource's name ends with the cluster's name.
-    let cluster = section.required_text("cluster", LABEL, is_label);
-    let load_balancers = section.filled_list(
-        "load_balancers",
-        "be an identifier",
-        "at least one identifier",
-        |text| is_filled(text).then(|| text.to_owned()),
-    );
+    let cluster = section.required("cluster", LABEL, |given| given.fitting(is_label));
+    let identifier = |text: &str| is_filled(text).then(|| text.to_owned());
+    let least = "at least one identifier";
+    let load_balancers = section.filled_list("load_balancers", "be an identifier", least, identifier);
     let must = "be an IP address that is not the unspecified one";
     let addresses = section.list("addresses", must, external_address).unwrap_or_default();
-    let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
     Some(LbaasAdapter {
         cluster: cluster?,
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
-        backoff_steps,
+        // A check a second for three hours: a longer wait is a wrong unit.
+        backoff_steps: section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, 1..=10_000),
     })
 }
 
@@ -145,10 +137,6 @@ fn external_address(text: &str) -> Option<IpAddr> {
 
 /// The backend, and its `url` if it has one.
 fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBackend, Option<Url>)> {
-    /// More connections than this to one Engine would look like an attack.
-    const CONCURRENT_REQUESTS: RangeInclusive<u16> = 1..=1000;
-    /// The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
-    const PAGE_SIZE: RangeInclusive<u32> = 1..=1_000;
     /// Up to an hour: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
 
@@ -158,24 +146,20 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
     let settings = Settings {
         url: url.as_ref().map_or(default.url, |(url, _)| url.clone()),
         token: read_token(&mut section).unwrap_or(default.token),
-        max_concurrent_requests: section.whole(
-            "max_concurrent_requests",
-            default.max_concurrent_requests,
-            CONCURRENT_REQUESTS,
-        ),
-        page_size: section.whole("page_size", default.page_size, PAGE_SIZE),
+        // More connections than this to one Engine would look like an attack.
+        max_concurrent_requests: section.whole("max_concurrent_requests", default.max_concurrent_requests, 1..=1000),
+        // The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
+        page_size: section.whole("page_size", default.page_size, 1..=1_000),
         request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
         connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
         allow_http: section.truth("allow_http", default.allow_http),
         adopt_orphans: section.truth("adopt_orphans", default.adopt_orphans),
     };
+    if kind == Some(("simulated", true)) {
+        goes_alone(&section, sim, "anexia");
+    }
     let backend = match kind {
-        Some(("simulated", in_file)) => {
-            if in_file {
-                goes_alone(&section, sim, "anexia");
-            }
-            LbaasBackend::Simulated
-        }
+        Some(("simulated", _)) => LbaasBackend::Simulated,
         _ => LbaasBackend::Anexia(AnexiaBackend {
             at_sim: url.is_none() && sim.is_present(),
             settings,
@@ -192,20 +176,14 @@ pub(super) fn read_url(section: &mut Section<'_>) -> Option<Url> {
         section.wrong_value(given, "must be a URL");
         return None;
     };
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"))
-        .unwrap_or_default();
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let is_url = |rest: &str| !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', ' ']);
     if url.contains('@') {
-        section.wrong_given(
-            given,
-            "must hold no user name and no password: the token is in `token_file`",
-        );
-    } else if rest.is_empty() || rest.starts_with(['/', ':']) || rest.contains(['?', '#', ' ']) {
-        section.wrong_value(
-            given,
-            "must be `http://HOST` or `https://HOST`, without query and fragment",
-        );
+        let text = "must hold no user name and no password: the token is in `token_file`";
+        section.wrong_given(given, text);
+    } else if !rest.is_some_and(is_url) {
+        let text = "must be `http://HOST` or `https://HOST`, without query and fragment";
+        section.wrong_value(given, text);
     } else {
         return Some((url.trim_end_matches('/').to_owned(), given.layer()));
     }
@@ -214,22 +192,18 @@ pub(super) fn read_url(section: &mut Section<'_>) -> Option<Url> {
 
 /// Where the token is, if it is set. If a file and a variable are given in the same layer, that is an error.
 pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
-    section.refuse(
-        "token",
-        "a token does not stand here: put it into a file, and the file's path into `token_file`",
-    );
+    let text = "a token does not stand here: put it into a file, and the file's path into `token_file`";
+    section.refuse("token", text);
     let file = section.with_layer("token_file", "be a path", Given::path);
     let variable = section.given("token_env").and_then(|given| {
-        let name = given.text().filter(|name| is_variable(name));
-        if name.is_none() {
+        let name = given.fitting(is_variable);
+        match &name {
+            Some(name) => section.leave_variable(name),
             // An operator may put the token itself here by mistake: do not log it.
-            section.wrong_given(&given, "must be the name of a variable");
+            None => section.wrong_given(&given, "must be the name of a variable"),
         }
-        Some((name?.to_owned(), given.layer()))
+        Some((name?, given.layer()))
     });
-    if let Some((name, _)) = &variable {
-        section.leave_variable(name);
-    }
     match (file, variable) {
         (Some((_, one)), Some((_, other))) if one == other => {
             section.wrong_key("token_env", "goes without `token_file`: leave one of them out");
@@ -256,12 +230,9 @@ fn read_sim(
 ) -> Option<LbaasSim> {
     /// Up to a minute: the backend's own timeouts are shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
-    /// Up to what a simulation on one machine can answer.
-    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
     let listen = read_listen(&mut section, must, "backend.lbaas", url);
-    let state_file = section.path("state_file");
     let token = read_token(&mut section);
     let default = ServerConfig::default();
     let load_balancers = section.items("load_balancers");
@@ -269,12 +240,10 @@ fn read_sim(
     let server = ServerConfig {
         settle_ms: section.whole("settle_ms", default.settle_ms, PAUSE_MS),
         latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
-        rate_limit_per_second: section
-            .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
-            .and_then(NonZeroU32::new),
+        rate_limit_per_second: read_rate_limit(&mut section),
         retry_after: section.truth("retry_after", default.retry_after),
         seed: section.whole("seed", seed, 0..=u64::MAX),
-        state_file,
+        state_file: section.path("state_file"),
         is_trial: false,
         resource_type_in_lists: section.truth("resource_type_in_lists", default.resource_type_in_lists),
         lose_overlapping_taggings: section.truth("lose_overlapping_taggings", default.lose_overlapping_taggings),
@@ -282,10 +251,11 @@ fn read_sim(
         load_balancers: load_balancers.or_else(of_adapter).unwrap_or_default(),
         token: default.token,
     };
-    let token = token.or_else(|| match backend {
-        Some(LbaasBackend::Anexia(backend)) => Some(backend.settings.token.clone()),
-        _ => None,
-    });
+    let of_backend = || match backend? {
+        LbaasBackend::Anexia(backend) => Some(backend.settings.token.clone()),
+        LbaasBackend::Simulated => None,
+    };
+    let token = token.or_else(of_backend);
     Some(SimServer {
         listen,
         token: token?,

@@ -9,22 +9,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod admin;
-mod compute;
+mod backends;
 mod document;
 mod election;
-mod etcd;
-mod given;
 mod guest;
 pub mod interfaces;
 mod ipam;
 mod keyed;
-mod kubernetes;
 mod lbaas;
 mod neg;
-mod nftables;
 mod node;
-mod plain;
 mod section;
 mod source;
 mod telemetry;
@@ -41,23 +35,23 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use trueup_base::component::Digest;
 use trueup_base::regular;
+use trueup_base::text::cause;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Options, Sync};
 use trueup_registry::{Reference, Verify};
 
-pub use self::admin::{Admin, AdminAt};
-pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
+pub use self::backends::{EtcdBackend, EtcdCluster, NftablesBackend, NftablesProgram};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
-pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
-pub use self::keyed::{Backend, Keyed, SimServer, sim_address};
+pub use self::keyed::{Backend, Keyed, Plain, PlainWorld, Shared, SimServer, sim_address};
 pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim};
-pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
-pub use self::nftables::{NftablesBackend, NftablesProgram};
+pub use self::neg::{
+    ComputeBackend, ComputeSim, CredentialsAt, NEG, NEG_NAMES, Neg, NegAdapter, NegBackend, RESOURCE_NAME_MAX,
+    SIM_TOKEN, ZONES, is_resource_name,
+};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
-pub use self::plain::{Plain, PlainWorld, Shared};
-pub use self::telemetry::{LogFormat, Telemetry};
+pub use self::telemetry::{Admin, AdminAt, LogFormat, Telemetry};
 pub use self::world::{About, Reading, Sections, Settings, Tables, World};
 pub use trueup_capabilities::lbaas::anexia::TokenAt;
 pub use trueup_sources::Source;
@@ -186,10 +180,7 @@ impl Config {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
         let document = Document::new(&file, &text, environment);
-        let table = match DeTable::parse(&text) {
-            Ok(table) => table,
-            Err(error) => return Err(one(document.not_toml(&error))),
-        };
+        let table = DeTable::parse(&text).map_err(|error| one(document.not_toml(&error)))?;
         let root = Section::outermost(&document, table.get_ref());
         let config = Self::from_document(&document, root, &file, worlds);
         let problems = document.problems(&VARIABLES_ELSEWHERE);
@@ -201,9 +192,7 @@ impl Config {
 
     /// Whether its file holds another text now, or can't be read any more.
     pub fn file_differs(file: &Path, digest: &Digest) -> bool {
-        read(file)
-            .ok()
-            .is_none_or(|text| Digest::of(text.as_bytes()) != *digest)
+        read(file).map_or(true, |text| Digest::of(text.as_bytes()) != *digest)
     }
 
     /// The state folder that a configuration names, even if the rest of the file is invalid: then with the errors. This
@@ -252,9 +241,9 @@ impl Config {
     /// Each component of its guests that may decide at some point, with its required signatures.
     pub fn references(&self) -> Vec<(Reference, &Verify)> {
         let guests = self.guests().into_iter();
-        guests
-            .flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)))
-            .collect()
+        let references =
+            guests.flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)));
+        references.collect()
     }
 
     /// Lets every guest destroy anything without an approval.
@@ -281,8 +270,9 @@ impl Config {
         file: &Path,
         worlds: &[&'static dyn World],
     ) -> Option<Self> {
-        let state_dir = root.path(STATE_DIR);
-        let state_dir = state_dir.unwrap_or_else(|| document.folder().join(STATE_DIR_DEFAULT));
+        let state_dir = root
+            .path(STATE_DIR)
+            .unwrap_or_else(|| document.folder().join(STATE_DIR_DEFAULT));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
         let source = root.section("source");
         let all: Vec<About> = worlds.iter().map(|world| world.about()).collect();
@@ -335,19 +325,12 @@ impl Config {
 
 impl Recording {
     fn read(mut section: Section<'_>) -> Self {
-        /// Up to a minute: a busy host writes thousands of entries in a second, and beyond a minute `write` is the
-        /// better choice.
-        const INTERVAL_MS: RangeInclusive<u64> = 1..=60_000;
-        /// From a few entries to the size that a pager can open.
-        const SEGMENT_BYTES: RangeInclusive<u64> = 1 << 12..=1 << 30;
-        /// An instance is rebuilt from a segment: a million entries take minutes.
-        const SEGMENT_ENTRIES: RangeInclusive<u64> = 1..=1_000_000;
         /// The newest segment is always kept, so any number is valid; more than a pebibyte is a typing error.
         const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
-        /// With less than a few segments, only the required data could be kept.
-        const KEEP_TOTAL_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
         let default = Options::default();
-        let ms = section.whole("interval_ms", 1000, INTERVAL_MS);
+        // Up to a minute: a busy host writes thousands of entries in a second, and beyond a minute `write` is the
+        // better choice.
+        let ms = section.whole("interval_ms", 1000, 1..=60_000);
         let syncs = [
             ("write", Sync::Write),
             ("fsync", Sync::Fsync),
@@ -355,14 +338,17 @@ impl Recording {
         ];
         let options = Options {
             sync: section.choice("sync", default.sync, &syncs),
-            segment_bytes: section.whole("segment_bytes", default.segment_bytes, SEGMENT_BYTES),
-            segment_entries: section.whole("segment_entries", default.segment_entries, SEGMENT_ENTRIES),
+            // From a few entries to the size that a pager can open.
+            segment_bytes: section.whole("segment_bytes", default.segment_bytes, 1 << 12..=1 << 30),
+            // An instance is rebuilt from a segment: a million entries take minutes.
+            segment_entries: section.whole("segment_entries", default.segment_entries, 1..=1_000_000),
             keep_bytes: section.whole("keep_bytes", default.keep_bytes, KEEP_BYTES),
         };
         Self {
             record: section.truth("record", true),
             options,
-            keep_total_bytes: section.whole("keep_total_bytes", 2 << 30, KEEP_TOTAL_BYTES),
+            // With less than a few segments, only the required data could be kept.
+            keep_total_bytes: section.whole("keep_total_bytes", 2 << 30, 1 << 20..=1 << 50),
             keep_gone_days: section.whole("keep_gone_days", 30, KEEP_DAYS),
         }
     }
@@ -384,26 +370,21 @@ impl AuditKept {
 
 impl Run {
     fn read(mut section: Section<'_>) -> Self {
-        /// Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
-        const WORKERS: RangeInclusive<u32> = 1..=256;
         /// A day: a longer pause is in effect no resync and no retry.
         const PAUSE_MS: RangeInclusive<u64> = 1..=86_400_000;
-        let workers = section.whole("workers", 4, WORKERS);
-        let resync_ms = section.whole("resync_ms", 300_000, PAUSE_MS);
-        let backoff_initial_ms = section.whole("backoff_initial_ms", 1000, PAUSE_MS);
-        let backoff_max_ms = section.whole("backoff_max_ms", 300_000, PAUSE_MS);
-        if backoff_max_ms < backoff_initial_ms {
-            section.wrong_key(
-                "backoff_max_ms",
-                format_args!("was {backoff_max_ms}, must be at least `backoff_initial_ms`, {backoff_initial_ms}"),
-            );
+        let run = Self {
+            // Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
+            workers: section.whole("workers", 4, 1..=256),
+            resync_ms: section.whole("resync_ms", 300_000, PAUSE_MS),
+            backoff_initial_ms: section.whole("backoff_initial_ms", 1000, PAUSE_MS),
+            backoff_max_ms: section.whole("backoff_max_ms", 300_000, PAUSE_MS),
+        };
+        let (least, most) = (run.backoff_initial_ms, run.backoff_max_ms);
+        if most < least {
+            let text = format_args!("was {most}, must be at least `backoff_initial_ms`, {least}");
+            section.wrong_key("backoff_max_ms", text);
         }
-        Self {
-            workers,
-            resync_ms,
-            backoff_initial_ms,
-            backoff_max_ms,
-        }
+        run
     }
 }
 
@@ -428,12 +409,7 @@ fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
 
 fn read(file: &Path) -> Result<String, String> {
     let hint = format!("give a TOML file, or a folder with `{FILE_NAME}`");
-    let unreadable = |cause: io::Error| {
-        format!(
-            "can't read the configuration: {}; {hint}",
-            trueup_base::text::cause(&cause)
-        )
-    };
+    let unreadable = |error: io::Error| format!("can't read the configuration: {}; {hint}", cause(&error));
     regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"),
         io::ErrorKind::NotFound => format!("{}, which `trueup init` writes", unreadable(error)),
@@ -442,7 +418,6 @@ fn read(file: &Path) -> Result<String, String> {
 }
 
 fn one(problem: String) -> ConfigError {
-    ConfigError {
-        problems: vec![problem],
-    }
+    let problems = vec![problem];
+    ConfigError { problems }
 }

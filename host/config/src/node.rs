@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
@@ -179,9 +178,8 @@ fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Sec
             section.wrong_without(node.name(), text);
         }
     } else if !nodesync.is_present() && !service.is_present() && !adapter.is_present() {
-        node.wrong(format_args!(
-            "[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}"
-        ));
+        let text = format_args!("[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}");
+        node.wrong(text);
     }
     if adapter.is_present() && !service.is_present() {
         let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
@@ -222,15 +220,9 @@ impl<'d> Renderers<'d> {
     /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
     /// processor.
     fn find(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
-        let Tables {
-            guests,
-            guests_of_worlds: others,
-            ..
-        } = tables;
-        let must = format!(
-            "name a renderer's [guests.NAME]: none of {}, and NAME must {LABEL}",
-            others.join(", ")
-        );
+        let (guests, others) = (&mut tables.guests, &tables.guests_of_worlds);
+        let taken = others.join(", ");
+        let must = format!("name a renderer's [guests.NAME]: none of {taken}, and NAME must {LABEL}");
         let name = |text: &str| (is_label(text) && !others.contains(&text)).then(|| interned(text));
         let listed = adapter.list("renderers", &must, name);
         let found: Vec<&'static str> = guests.names_in_file().filter_map(name).collect();
@@ -259,8 +251,6 @@ impl<'d> Renderers<'d> {
 
 impl OnService {
     fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
-        /// Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
-        const RESYNC_MS: RangeInclusive<u64> = 60_000..=604_800_000;
         let is_present = service.is_present();
         if is_present && renderers.sections.is_empty() {
             let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
@@ -283,7 +273,8 @@ impl OnService {
             }
         }
         let interfaces = read_interfaces(&mut adapter);
-        let resync_ms = adapter.whole("resync_ms", 3_600_000, RESYNC_MS);
+        // Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
+        let resync_ms = adapter.whole("resync_ms", 3_600_000, 60_000..=604_800_000);
         if !is_present {
             return None;
         }
@@ -306,23 +297,29 @@ fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
         return None;
     };
     // The error itself contains the value.
-    let pattern = Pattern::parse(text).map_err(|why| adapter.wrong_given(&given, why));
-    if pattern.is_ok() && file.is_some() {
-        let text = "goes without `pod_interfaces_file`: leave one of them out";
-        adapter.wrong_key("pod_interfaces", text);
+    let pattern = Pattern::parse(text)
+        .map_err(|why| adapter.wrong_given(&given, why))
+        .ok()?;
+    if file.is_some() {
+        adapter.wrong_key(
+            "pod_interfaces",
+            "goes without `pod_interfaces_file`: leave one of them out",
+        );
     }
-    pattern.ok().map(InterfacesFrom::Pattern)
+    Some(InterfacesFrom::Pattern(pattern))
 }
 
 fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeContext) {
     const ADDRESS: &str = "be an address, such as `192.168.16.1`";
     const NETWORK: &str = "be a network, such as `10.1.0.0/16`";
     const INTERFACE: &str = "be the name of an interface";
-    let name = section.required_text("name", "be this node's name, as in Kubernetes", is_filled);
+    let must = "be this node's name, as in Kubernetes";
+    let name = section.required("name", must, |given| given.fitting(is_filled));
     let must = "be an address with its network's prefix length, such as `192.168.16.1/24`";
     let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
     let host_ips = section.texts("host_ips", ADDRESS, is_address);
     let other_interfaces = section.texts("other_interfaces", INTERFACE, is_filled);
+    let is_network = |text: &str| Address::parse(text).is_some();
     let mut text = |key, must: &str, fits: fn(&str) -> bool| {
         // An empty text means absent.
         let text = section.text(key, must, |text| text.is_empty() || fits(text));
@@ -345,21 +342,14 @@ fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-fn is_network(text: &str) -> bool {
-    Address::parse(text).is_some()
-}
-
 /// The same text for the lifetime of the process: state refers to guests by name, and reloaded configurations repeat
 /// the same few names.
 fn interned(text: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock();
-    match names.get(text) {
-        Some(name) => name,
-        None => {
-            let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
-            names.insert(name);
-            name
-        }
-    }
+    names.get(text).copied().unwrap_or_else(|| {
+        let name: &'static str = text.to_owned().leak();
+        names.insert(name);
+        name
+    })
 }

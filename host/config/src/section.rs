@@ -19,9 +19,8 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 use trueup_base::text::nearest;
 
-use super::document::{Document, offered};
-use super::given::GivenValue;
-pub(super) use super::given::{Given, Layer};
+use super::document::{Document, GivenValue, offered};
+pub(super) use super::document::{Given, Layer};
 
 /// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
@@ -104,9 +103,8 @@ impl<'d> Section<'d> {
         match &given.value {
             GivenValue::File(value) => self.document.wrong_value(&given.key, value, reason),
             GivenValue::Outside { origin, text, .. } => {
-                let shown = Value::from(*text);
-                self.document
-                    .wrong_outside(origin, format_args!("was {shown}, {reason}"));
+                let text = format_args!("was {}, {reason}", Value::from(*text));
+                self.document.wrong_outside(origin, text);
             }
         }
     }
@@ -154,12 +152,8 @@ impl<'d> Section<'d> {
 
     /// The names of all keys in the file.
     pub(super) fn names_in_file(&self) -> impl Iterator<Item = &'d str> + use<'d> {
-        let mut names: Vec<&'d str> = self
-            .table
-            .into_iter()
-            .flat_map(DeTable::iter)
-            .map(|(key, _)| key.get_ref().as_ref())
-            .collect();
+        let entries = self.table.into_iter().flat_map(DeTable::iter);
+        let mut names: Vec<&'d str> = entries.map(|(key, _)| key.get_ref().as_ref()).collect();
         names.sort_unstable();
         names.into_iter()
     }
@@ -172,11 +166,9 @@ impl<'d> Section<'d> {
     /// A problem with the meaning of a key whose value is well-formed: at the key, or at the section.
     pub(super) fn wrong_key(&self, key: &str, text: impl Display) {
         let entry = self.table.and_then(|table| table.get_key_value(key));
-        let line = entry
-            .map(|(name, _)| self.document.line(name.span().start))
-            .or(self.line);
-        self.document
-            .wrong_on(line, format_args!("{}: {text}", self.path_of(key)));
+        let line = entry.map(|(name, _)| self.document.line(name.span().start));
+        let text = format_args!("{}: {text}", self.path_of(key));
+        self.document.wrong_on(line.or(self.line), text);
     }
 
     /// The subsection with the name `key`.
@@ -205,14 +197,13 @@ impl<'d> Section<'d> {
         self.known.push(key);
         let path = self.path_of(key);
         self.document.register(&path, true);
-        let value = match self.document.outside(&path) {
-            Some((origin, text)) => GivenValue::Outside { origin, text },
-            None => GivenValue::File(self.table?.get(key)?),
-        };
         Some(Given {
             folder: self.folder(),
+            value: match self.document.outside(&path) {
+                Some((origin, text)) => GivenValue::Outside { origin, text },
+                None => GivenValue::File(self.table?.get(key)?),
+            },
             key: path,
-            value,
         })
     }
 
@@ -264,8 +255,7 @@ impl<'d> Section<'d> {
     pub(super) fn missing(&self, key: &str, reason: impl Display) {
         if self.present {
             let path = self.path_of(key);
-            let text = format_args!("{path}: is missing, {reason}");
-            self.document.missing_on(self.line, &path, text);
+            self.wrong_without(&path, format_args!("{path}: is missing, {reason}"));
         }
     }
 
@@ -291,8 +281,8 @@ impl<'d> Section<'d> {
 
     /// A number of milliseconds in a range.
     pub(super) fn duration(&mut self, key: &'static str, default: Duration, range_ms: RangeInclusive<u64>) -> Duration {
-        let given = self.optional_whole(key, range_ms);
-        given.map_or(default, Duration::from_millis)
+        self.optional_whole(key, range_ms)
+            .map_or(default, Duration::from_millis)
     }
 
     /// `true` or `false`.
@@ -312,10 +302,9 @@ impl<'d> Section<'d> {
 
     /// One of a few fixed words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&str, T)]) -> T {
-        self.value(key, format_args!("be {}", words(choices)), |given| {
-            chosen(given, choices)
-        })
-        .unwrap_or(default)
+        let read = |given: &Given<'d>| chosen(given.text()?, choices);
+        let chosen = self.value(key, format_args!("be {}", words(choices)), read);
+        chosen.unwrap_or(default)
     }
 
     /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys
@@ -327,7 +316,7 @@ impl<'d> Section<'d> {
     ) -> Option<(&'static str, bool)> {
         let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
         let must = format!("be {}", words(&kinds));
-        let read = |given: &Given<'d>| Some((chosen(given, &kinds)?, given.layer() == Layer::File));
+        let read = |given: &Given<'d>| Some((chosen(given.text()?, &kinds)?, given.layer() == Layer::File));
         match default {
             None => self.required("kind", must, read),
             Some(default) => self.value("kind", must, read).or(Some((default, true))),
@@ -337,16 +326,6 @@ impl<'d> Section<'d> {
     /// A text that `fits`. `None` if it is absent.
     pub(super) fn text(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Option<String> {
         self.value(key, must, |given| given.fitting(fits))
-    }
-
-    /// The same, but absence is a problem too.
-    pub(super) fn required_text(
-        &mut self,
-        key: &'static str,
-        must: &str,
-        fits: impl Fn(&str) -> bool,
-    ) -> Option<String> {
-        self.required(key, must, |given| given.fitting(fits))
     }
 
     /// A list of distinct texts that each `fit`. Empty if it is absent.
@@ -365,19 +344,17 @@ impl<'d> Section<'d> {
         let (path, items) = self.array(key)?;
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            let wrong = |must: &str| {
-                let path = format!("{path}[{index}]");
-                self.document.wrong_value(&path, item, format_args!("must {must}"));
+            let value = item.get_ref().as_str().and_then(&read);
+            let earlier = values.iter().find(|(_, other)| value.as_ref() == Some(other));
+            let reason = match (earlier, value) {
+                (Some((earlier, _)), _) => format!("must differ from {key}[{earlier}]"),
+                (None, None) => format!("must {must}"),
+                (None, Some(value)) => {
+                    values.push((index, value));
+                    continue;
+                }
             };
-            let Some(value) = item.get_ref().as_str().and_then(&read) else {
-                wrong(must);
-                continue;
-            };
-            if let Some((earlier, _)) = values.iter().find(|(_, other)| *other == value) {
-                wrong(&format!("differ from {key}[{earlier}]"));
-                continue;
-            }
-            values.push((index, value));
+            self.document.wrong_value(&format!("{path}[{index}]"), item, reason);
         }
         Some(values.into_iter().map(|(_, value)| value).collect())
     }
@@ -390,12 +367,10 @@ impl<'d> Section<'d> {
         least: &str,
         read: impl Fn(&str) -> Option<T>,
     ) -> Vec<T> {
-        match self.table.and_then(|table| table.get(key)) {
-            None => self.missing(key, format_args!("must hold {least}")),
-            Some(value) if value.get_ref().as_array().is_some_and(|items| items.is_empty()) => {
-                self.wrong_key(key, format_args!("was [], must hold {least}"));
-            }
-            Some(_) => {}
+        if !self.has(key) {
+            self.missing(key, format_args!("must hold {least}"));
+        } else if self.length(key) == Some(0) {
+            self.wrong_key(key, format_args!("was [], must hold {least}"));
         }
         self.list(key, must, read).unwrap_or_default()
     }
@@ -425,8 +400,8 @@ impl<'d> Section<'d> {
             let mut entries = table.iter();
             let key = at.and_then(|at| entries.find(|(_, value)| value.span().contains(&at)));
             let path = key.map_or(self.path.clone(), |(key, _)| self.path_of(key.get_ref()));
-            self.document
-                .wrong_on(line, format_args!("{path}: {}", error.message()));
+            let text = format_args!("{path}: {}", error.message());
+            self.document.wrong_on(line, text);
         };
         let whole = Deserializer::from(Spanned::new(0..0, table.clone()));
         T::deserialize(whole).map_err(wrong).ok()
@@ -434,16 +409,19 @@ impl<'d> Section<'d> {
 
     /// The number of items of a list in the file, of any type.
     pub(super) fn length(&self, key: &str) -> Option<usize> {
-        let items = self.table?.get(key)?.get_ref().as_array()?;
-        Some(items.len())
+        Some(self.items_of(key)?.len())
     }
 
     /// A problem with a well-formed item of a list in the file.
     pub(super) fn wrong_item(&self, key: &str, index: usize, text: impl Display) {
-        let items = self.table.and_then(|table| table.get(key)?.get_ref().as_array());
-        let line = items.and_then(|items| Some(self.document.line(items.get(index)?.span().start)));
-        self.document
-            .wrong_on(line.or(self.line), format_args!("{}{text}", self.path_of("")));
+        let item = self.items_of(key).and_then(|items| items.get(index));
+        let line = item.map(|item| self.document.line(item.span().start));
+        let text = format_args!("{}{text}", self.path_of(""));
+        self.document.wrong_on(line.or(self.line), text);
+    }
+
+    fn items_of(&self, key: &str) -> Option<&'d DeArray<'d>> {
+        self.table?.get(key)?.get_ref().as_array()
     }
 
     fn array(&mut self, key: &'static str) -> Option<(String, &'d DeArray<'d>)> {
@@ -475,10 +453,9 @@ impl<'d> Section<'d> {
     }
 
     fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
+        match self.path.as_str() {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
         }
     }
 }
@@ -493,10 +470,9 @@ impl Drop for Section<'_> {
             if self.known.contains(&name) || self.refused.contains(&name) {
                 continue;
             }
-            let location = if self.path.is_empty() {
-                String::new()
-            } else {
-                format!(" in [{}]", self.path)
+            let location = match self.path.as_str() {
+                "" => String::new(),
+                path => format!(" in [{path}]"),
             };
             let nearest = nearest(name, self.known.iter().copied());
             if let Some(nearest) = nearest {
@@ -504,10 +480,8 @@ impl Drop for Section<'_> {
             }
             let offer = nearest.map(offered).unwrap_or_default();
             let known = self.known.join(", ");
-            self.document.wrong_at(
-                key.span(),
-                format_args!("unknown {noun} `{name}`{location}{offer} (known: {known}{note})"),
-            );
+            let text = format_args!("unknown {noun} `{name}`{location}{offer} (known: {known}{note})");
+            self.document.wrong_at(key.span(), text);
         }
     }
 }
@@ -530,20 +504,14 @@ pub(super) fn is_name(text: &str, longest: usize, dots: bool) -> bool {
     (1..=longest).contains(&text.len()) && text.chars().all(allowed) && text.starts_with(ends) && text.ends_with(ends)
 }
 
-/// The choice that a value names.
-pub(super) fn chosen<T: Copy>(given: &Given<'_>, choices: &[(&str, T)]) -> Option<T> {
-    let text = given.text()?;
-    choices
-        .iter()
-        .find(|(word, _)| *word == text)
-        .map(|(_, choice)| *choice)
+/// The choice that a word names.
+pub(super) fn chosen<T: Copy>(word: &str, choices: &[(&str, T)]) -> Option<T> {
+    let (_, choice) = choices.iter().find(|(name, _)| *name == word)?;
+    Some(*choice)
 }
 
 /// The choices as an error text lists them.
 pub(super) fn words<T>(choices: &[(&str, T)]) -> String {
-    choices
-        .iter()
-        .map(|(word, _)| format!("\"{word}\""))
-        .collect::<Vec<_>>()
-        .join(" or ")
+    let words: Vec<_> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    words.join(" or ")
 }

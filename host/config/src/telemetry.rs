@@ -1,7 +1,58 @@
-//! `[telemetry]`: the format of the log, and the destination of traces.
+//! `[admin]` and `[telemetry]`: what operators see of a running host.
+//!
+//! `[admin]` adds HTTP addresses to the control socket. The data names every Service and address, so only this machine
+//! may read it. Liveness and metrics, which a kubelet and Prometheus read from outside, have their own address.
 
-use super::section::Section;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use super::section::{Section, chosen, words};
+
+/// `[admin]`. Keys: `listen` and `metrics_listen`; default: neither.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admin {
+    /// Serves everything. `None`: only the control socket does.
+    pub listen: Option<AdminAt>,
+    /// Serves only `/healthz`, `/readyz` and `/metrics`. `None`: there is no such address.
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminAt {
+    /// On loopback. Port 0 takes a free port.
+    Tcp(SocketAddr),
+    /// On a unix socket, for the host's user and root.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for AdminAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Admin {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let must = "be a loopback address with a port, such as `127.0.0.1:9482`, or `unix:PATH`; health and metrics alone \
+                    may be on any address: `metrics_listen`";
+        let listen = section.value("listen", must, |given| {
+            let text = given.filled()?;
+            if let Some(path) = text.strip_prefix("unix:") {
+                return (!path.is_empty()).then(|| AdminAt::Unix(given.folder.join(path)));
+            }
+            let address: SocketAddr = text.parse().ok()?;
+            address.ip().is_loopback().then_some(AdminAt::Tcp(address))
+        });
+        let must = "be an address with a port, such as `0.0.0.0:9483`";
+        let metrics_listen = section.value("metrics_listen", must, |given| given.text()?.parse().ok());
+        Self { listen, metrics_listen }
+    }
+}
 /// `[telemetry]`: what the host reports beyond its metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
@@ -36,11 +87,8 @@ impl LogFormat {
     /// # Errors
     /// One line that says what the name must be.
     pub fn named(word: &str) -> Result<Self, String> {
-        let named = FORMATS.iter().find(|(name, _)| *name == word);
-        named.map(|(_, format)| *format).ok_or_else(|| {
-            let words = super::section::words(&FORMATS);
-            format!("{}: was \"{word}\", must be {words}", Self::VARIABLE)
-        })
+        let must = || format!("{}: was \"{word}\", must be {}", Self::VARIABLE, words(&FORMATS));
+        chosen(word, &FORMATS).ok_or_else(must)
     }
 }
 

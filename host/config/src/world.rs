@@ -135,23 +135,16 @@ impl<'d> Sections<'d> {
 /// What the sections of each world say, for the worlds with a section. `None` only if a problem was found.
 pub(super) fn read<'d>(all: Vec<Sections<'d>>, reading: &Reading<'d>) -> Option<Vec<Box<dyn Settings>>> {
     // Absent sections are read too: only so are their keys and variables known.
-    let all = all
-        .into_iter()
-        .map(|sections| (sections.is_any_present, (sections.read)(reading)));
-    let all: Vec<_> = all.filter(|(is_any_present, _)| *is_any_present).collect();
-    all.into_iter().map(|(_, settings)| settings).collect()
-}
-
-impl About {
-    fn reads_source(&self) -> bool {
-        !self.needs.is_empty()
-    }
+    let read = |sections: Sections<'d>| (sections.is_any_present, (sections.read)(reading));
+    let all: Vec<_> = all.into_iter().map(read).collect();
+    let present = all.into_iter().filter(|(is_any_present, _)| *is_any_present);
+    present.map(|(_, settings)| settings).collect()
 }
 
 /// Reports if there is nothing to do, or if `[source]` is missing or read by nothing. `present` are the worlds with a
 /// section.
 pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &[About], present: &[&About]) {
-    let reads_source = present.iter().any(|about| about.reads_source());
+    let reads_source = present.iter().any(|about| !about.needs.is_empty());
     if present.is_empty() {
         document.wrong(
             "nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a configuration",
@@ -159,11 +152,11 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
     } else if reads_source && !source.is_present() {
         document.missing_on(None, "source", source::MISSING);
     } else if !reads_source && source.is_present() {
-        let readers = worlds.iter().filter(|about| about.reads_source());
+        let readers = worlds.iter().filter(|about| !about.needs.is_empty());
         let adapters: Vec<_> = readers.map(|about| about.adapter).collect();
+        let adapters = adapters.join(", or ");
         source.wrong(format_args!(
-            "[source] needs an adapter that takes from it: add {}",
-            adapters.join(", or ")
+            "[source] needs an adapter that takes from it: add {adapters}"
         ));
     }
 }
@@ -186,16 +179,12 @@ pub(super) fn needed(present: &[&About]) -> Vec<(Kind, &'static str)> {
 /// act for the cluster.
 pub(super) fn check_election(root: &Section<'_>, is_on: bool, worlds: &[About], present: &[&About]) -> bool {
     let is_elected = present.iter().any(|about| about.acts_for_cluster);
-    if is_on && !is_elected && present.iter().any(|about| about.reads_source()) && root.has("election") {
+    if is_on && !is_elected && present.iter().any(|about| !about.needs.is_empty()) && root.has("election") {
         let acting = worlds.iter().filter(|about| about.acts_for_cluster);
         let subjects: Vec<_> = acting.map(|about| about.subject).collect();
-        root.wrong_key(
-            "election",
-            format_args!(
-                "is about {}: a host acts for its node whatever other hosts run",
-                subjects.join(" and ")
-            ),
-        );
+        let subjects = subjects.join(" and ");
+        let text = format_args!("is about {subjects}: a host acts for its node whatever other hosts run");
+        root.wrong_key("election", text);
     }
     is_elected
 }
