@@ -79,27 +79,22 @@ pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
                 text: format!("enis[{index}].{place}: was {was}, must {must}"),
             });
         };
-        match ids.get(eni.id.as_str()) {
-            Some(earlier) => wrong("id", &eni.id, &format!("differ from enis[{earlier}].id")),
-            None => {
-                ids.insert(&eni.id, index);
-            }
+        if let Some(earlier) = ids.get(eni.id.as_str()) {
+            wrong("id", &eni.id, &format!("differ from enis[{earlier}].id"));
+        } else {
+            ids.insert(&eni.id, index);
         }
         for (at, text) in eni.addresses.iter().enumerate() {
             let place = format!("addresses[{at}]");
             let Some(address) = canonical(text) else {
-                wrong(
-                    &place,
-                    text,
-                    "be an IPv4 address: four numbers from 0 to 255 without leading zeros, and nothing else",
-                );
+                let must = "be an IPv4 address: four numbers from 0 to 255 without leading zeros, and nothing else";
+                wrong(&place, text, must);
                 continue;
             };
-            match addresses.get(&address) {
-                Some((eni, at)) => wrong(&place, text, &format!("differ from enis[{eni}].addresses[{at}]")),
-                None => {
-                    addresses.insert(address, (index, at));
-                }
+            if let Some((eni, at)) = addresses.get(&address) {
+                wrong(&place, text, &format!("differ from enis[{eni}].addresses[{at}]"));
+            } else {
+                addresses.insert(address, (index, at));
             }
         }
     }
@@ -119,7 +114,7 @@ pub struct EnisError {
 /// # Errors
 /// If it cannot be read, is no such list, or contains a mistake.
 pub fn load(file: &Path) -> Result<Enis, EnisError> {
-    let wrong = |why: String| EnisError {
+    let wrong = |why| EnisError {
         file: file.to_owned(),
         why,
     };
@@ -138,10 +133,8 @@ fn parse(text: &str) -> Result<Enis, String> {
         return Err(format!("is an array, must be an object; the form is {FORM}"));
     }
     let enis: Enis = serde_json::from_str(text).map_err(|error| format!("{error}; the form is {FORM}"))?;
-    match mistakes(&enis).into_iter().next() {
-        Some(mistake) => Err(mistake.text),
-        None => Ok(enis),
-    }
+    let first = mistakes(&enis).into_iter().next();
+    first.map_or(Ok(enis), |mistake| Err(mistake.text))
 }
 
 /// A file that is watched until this is dropped.
@@ -173,12 +166,9 @@ pub fn watch(file: &Path) -> Result<Watched, EnisError> {
     Ok(Watched { enis, problems })
 }
 
-async fn follow(
-    file: PathBuf,
-    enis: watch::Sender<Enis>,
-    tell: mpsc::UnboundedSender<Option<String>>,
-    mut rescans: Rescans,
-) {
+type Tell = mpsc::UnboundedSender<Option<String>>;
+
+async fn follow(file: PathBuf, enis: watch::Sender<Enis>, tell: Tell, mut rescans: Rescans) {
     let mut said: Option<EnisError> = None;
     loop {
         tokio::select! {
@@ -199,9 +189,7 @@ async fn follow(
                 }
                 enis.send_if_modified(|old| {
                     let is_new = *old != new;
-                    if is_new {
-                        *old = new;
-                    }
+                    *old = new;
                     is_new
                 });
             }
@@ -223,10 +211,8 @@ async fn look(file: &Path) -> Result<Enis, EnisError> {
     let path = file.to_owned();
     let looked = tokio::task::spawn_blocking(move || load(&path)).await;
     looked.unwrap_or_else(|error| {
-        Err(EnisError {
-            file: file.to_owned(),
-            why: format!("reading the file ended early: {error}"),
-        })
+        let (file, why) = (file.to_owned(), format!("reading the file ended early: {error}"));
+        Err(EnisError { file, why })
     })
 }
 

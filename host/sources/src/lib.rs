@@ -10,7 +10,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod completeness;
 pub mod enis;
 pub mod kubernetes;
 pub mod manifests;
@@ -19,6 +18,5 @@ mod rescans;
 mod source;
 pub mod yaml;
 
-pub use completeness::{Completeness, Missing};
 pub use object::{Batch, Change, Kind, Location, Object, ObjectRef, Objects, Problem, Showing};
-pub use source::{Batches, Source};
+pub use source::{Batches, Completeness, Missing, Source};

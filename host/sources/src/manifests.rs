@@ -28,7 +28,7 @@ mod documents;
 mod rules;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -38,7 +38,7 @@ use trueup_base::text;
 
 pub use watch::watch;
 
-use self::documents::{Contents, Found};
+use self::documents::Found;
 use super::{Location, ObjectRef, Objects, Problem};
 
 /// A file must keep its size and modification time for this long before the host reads it, in ms. Programs write a file
@@ -96,8 +96,12 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
         now_ms += QUIET_MS;
     }
     let mut problems = reading.problems.clone();
-    let left_out = || format!("is still being written after {LOAD_MS_MAX} ms: left out");
-    problems.extend(reading.unsettled().map(|file| hiding(file, None, left_out())));
+    let left_out = format!("is still being written after {LOAD_MS_MAX} ms: left out");
+    let unsettled = reading
+        .manifests
+        .iter()
+        .filter(|(_, manifest)| manifest.differs.is_some());
+    problems.extend(unsettled.map(|(file, _)| hiding(file, None, left_out.clone())));
     problems.sort();
     Ok(Snapshot {
         objects: reading.objects,
@@ -163,10 +167,9 @@ impl Manifest {
     fn patience_ms(&self, look: Option<Look>) -> u64 {
         let was_bytes = self.read.map_or(0, |was| was.bytes);
         let shrank = look.is_none_or(|now| now.bytes < was_bytes);
-        if shrank && !self.objects.is_empty() {
-            SHRUNK_MS
-        } else {
-            QUIET_MS
+        match shrank && !self.objects.is_empty() {
+            true => SHRUNK_MS,
+            false => QUIET_MS,
         }
     }
 
@@ -188,31 +191,26 @@ impl Manifest {
 
     /// Uses the content of the file. While the content has flaws, missing objects stay as they were.
     fn hold(&mut self, file: &Path, text: &str) {
-        let Contents {
-            objects,
-            flaws,
-            is_blank,
-        } = documents::parse(text);
-        let held = std::mem::replace(&mut self.objects, objects);
-        let flaws = flaws.into_iter();
+        let contents = documents::parse(text);
+        let held = std::mem::replace(&mut self.objects, contents.objects);
+        let flaws = contents.flaws.into_iter();
         self.problems = flaws.map(|flaw| hiding(file, Some(flaw.line), flaw.reason)).collect();
         // At the start, the previous content of a file is unknown. A file without a single byte was truncated, or is
         // not written yet.
-        if is_blank && (!held.is_empty() || text.is_empty()) {
+        if contents.is_blank && (!held.is_empty() || text.is_empty()) {
             self.problems.push(hiding(file, Some(1), blank(held.len())));
         }
         if !self.problems.is_empty() {
             let now: BTreeSet<ObjectRef> = self.objects.iter().map(|found| found.object.reference()).collect();
-            self.objects.extend(
-                held.into_iter()
-                    .filter(|found| !now.contains(&found.object.reference())),
-            );
+            let held = held.into_iter();
+            self.objects
+                .extend(held.filter(|found| !now.contains(&found.object.reference())));
         }
     }
 }
 
 /// A folder, and the content used so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Folder {
     root: PathBuf,
     manifests: BTreeMap<PathBuf, Manifest>,
@@ -226,18 +224,15 @@ struct Folder {
 
 impl Folder {
     fn open(root: &Path) -> Result<Self, FolderError> {
-        fs::read_dir(root).map_err(|source| FolderError {
-            folder: root.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            root: root.to_owned(),
-            manifests: BTreeMap::new(),
-            objects: Objects::default(),
-            problems: Vec::new(),
-            unlisted: Vec::new(),
-            listed: true,
-        })
+        let folder = root.to_owned();
+        match fs::read_dir(root) {
+            Ok(_) => Ok(Self {
+                root: folder,
+                listed: true,
+                ..Self::default()
+            }),
+            Err(source) => Err(FolderError { folder, source }),
+        }
     }
 
     /// Looks at every file, and reads those that settled. Returns how soon to look again if a file has not settled.
@@ -250,47 +245,29 @@ impl Folder {
             self.manifests.entry(file.clone()).or_default();
         }
 
-        let mut again_in_ms: Option<u64> = None;
+        let mut waits_ms = Vec::new();
         let mut news = found.problems != self.unlisted;
         self.manifests.retain(|file, manifest| {
             let look = found.files.get(file).copied();
             if look.is_none() && found.unlisted.iter().any(|folder| file.starts_with(folder)) {
                 return true;
             }
-            match manifest.next(look, now_ms) {
-                Next::Keep => true,
-                Next::Wait(wait_ms) => {
-                    again_in_ms = Some(again_in_ms.map_or(wait_ms, |other_ms| other_ms.min(wait_ms)));
-                    true
-                }
-                Next::Read(look) => {
-                    if manifest.read_again(file, look) {
-                        news = true;
-                    } else {
-                        again_in_ms = Some(again_in_ms.map_or(QUIET_MS, |other_ms| other_ms.min(QUIET_MS)));
-                    }
-                    true
-                }
-                Next::Drop => {
-                    news = true;
-                    false
-                }
+            let next = manifest.next(look, now_ms);
+            match next {
+                Next::Keep => {}
+                Next::Wait(wait_ms) => waits_ms.push(wait_ms),
+                Next::Read(look) if manifest.read_again(file, look) => news = true,
+                Next::Read(_) => waits_ms.push(QUIET_MS),
+                Next::Drop => news = true,
             }
+            !matches!(next, Next::Drop)
         });
 
         self.unlisted = found.problems;
         if news {
             (self.objects, self.problems) = self.merged();
         }
-        again_in_ms
-    }
-
-    /// Files whose current content is not used yet.
-    fn unsettled(&self) -> impl Iterator<Item = &Path> {
-        self.manifests
-            .iter()
-            .filter(|(_, manifest)| manifest.differs.is_some())
-            .map(|(file, _)| file.as_path())
+        waits_ms.into_iter().min()
     }
 
     /// Whether the current content of every file was read, and nothing hides an object.
@@ -306,35 +283,22 @@ impl Folder {
         for (file, manifest) in &self.manifests {
             problems.extend(manifest.problems.iter().cloned());
             for found in &manifest.objects {
-                match places.entry(found.object.reference()) {
-                    btree_map::Entry::Vacant(place) => {
-                        place.insert((file, found));
-                    }
-                    btree_map::Entry::Occupied(place) => {
-                        let (first_file, first) = place.get();
-                        let reason = format!(
-                            "{} is already in {}:{}: this one is not used",
-                            place.key(),
-                            first_file.display(),
-                            first.line
-                        );
-                        problems.push(Problem {
-                            at: Location::File {
-                                file: file.clone(),
-                                line: Some(found.line),
-                            },
-                            reason,
-                            hides_objects: false,
-                        });
-                    }
-                }
+                let reference = found.object.reference();
+                let Some((first_file, first)) = places.get(&reference) else {
+                    places.insert(reference, (file, found));
+                    continue;
+                };
+                let first = format!("{}:{}", first_file.display(), first.line);
+                let reason = format!("{reference} is already in {first}: this one is not used");
+                problems.push(Problem {
+                    hides_objects: false,
+                    ..hiding(file, Some(found.line), reason)
+                });
             }
         }
         problems.sort();
-        (
-            places.values().map(|(_, found)| found.object.clone()).collect(),
-            problems,
-        )
+        let objects = places.values().map(|(_, found)| found.object.clone());
+        (objects.collect(), problems)
     }
 }
 
@@ -359,13 +323,9 @@ impl Listing {
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
         for entry in entries {
-            let path = entry.path();
-            if entry
-                .file_name()
-                .as_encoded_bytes()
-                .first()
-                .is_none_or(|first| b".~#".contains(first))
-            {
+            let (path, name) = (entry.path(), entry.file_name());
+            let first = name.as_encoded_bytes().first();
+            if first.is_none_or(|first| b".~#".contains(first)) {
                 continue;
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -382,10 +342,8 @@ impl Listing {
     fn add(&mut self, file: PathBuf) {
         match look_at(&file) {
             Ok(_) if self.files.len() >= FILES_MAX => {
-                self.refuse(
-                    &file,
-                    format!("is beyond the {FILES_MAX} files of one folder: not read"),
-                );
+                let reason = format!("is beyond the {FILES_MAX} files of one folder: not read");
+                self.refuse(&file, reason);
             }
             Ok(look) => {
                 self.files.insert(file, look);
@@ -403,11 +361,9 @@ impl Listing {
 }
 
 fn hiding(file: &Path, line: Option<u64>, reason: String) -> Problem {
+    let file = file.to_owned();
     Problem {
-        at: Location::File {
-            file: file.to_owned(),
-            line,
-        },
+        at: Location::File { file, line },
         reason,
         hides_objects: true,
     }
@@ -424,9 +380,8 @@ fn blank(held: usize) -> String {
 }
 
 fn is_manifest(path: &Path) -> bool {
-    path.extension()
-        .and_then(|extension| extension.to_str())
-        .is_some_and(|extension| matches!(extension, "yaml" | "yml" | "json"))
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
 /// Follows a symbolic link. Anything other than a file, such as a pipe, is an error.
@@ -443,10 +398,8 @@ fn look_at(file: &Path) -> io::Result<Look> {
 
 fn read_text(file: &Path, look: Look) -> Result<String, String> {
     if look.bytes > FILE_BYTES_MAX {
-        return Err(format!(
-            "has {} bytes, more than {FILE_BYTES_MAX}: not read",
-            look.bytes
-        ));
+        let bytes = look.bytes;
+        return Err(format!("has {bytes} bytes, more than {FILE_BYTES_MAX}: not read"));
     }
     regular::read_text(file, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {}", text::cause(&error)))
 }

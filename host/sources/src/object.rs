@@ -107,8 +107,7 @@ pub enum Object {
 impl Object {
     /// Its kind, namespace and name.
     pub fn reference(&self) -> ObjectRef {
-        let metadata = self.metadata();
-        let kind = self.kind();
+        let (kind, metadata) = (self.kind(), self.metadata());
         let namespace = match &metadata.namespace {
             _ if !kind.has_namespace() => String::new(),
             Some(namespace) if !namespace.is_empty() => namespace.clone(),
@@ -231,10 +230,8 @@ pub struct Showing {
 impl Showing {
     /// For a source that has shown nothing yet.
     pub fn new(is_cluster: bool) -> Self {
-        Self {
-            is_cluster,
-            seen: BTreeSet::new(),
-        }
+        let seen = BTreeSet::new();
+        Self { is_cluster, seen }
     }
 
     /// Whether the source is a cluster.
@@ -283,11 +280,11 @@ impl Objects {
 
     /// All Services, sorted by namespace and name.
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &Service)> {
-        self.of_kind(Kind::Service)
-            .filter_map(|(reference, object)| match object {
-                Object::Service(service) => Some((reference, service.as_ref())),
-                _ => None,
-            })
+        let services = self.of_kind(Kind::Service);
+        services.filter_map(|(reference, object)| match object {
+            Object::Service(service) => Some((reference, service.as_ref())),
+            _ => None,
+        })
     }
 
     /// All Nodes, sorted by name.
@@ -320,10 +317,7 @@ impl Objects {
 
     /// The number of objects of each kind, including zeros.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
-        Kind::ALL
-            .into_iter()
-            .map(|kind| (kind.name(), self.count(kind)))
-            .collect()
+        Kind::ALL.map(|kind| (kind.name(), self.count(kind))).into()
     }
 
     /// Inserts an object. Returns the one that it replaces.
@@ -342,10 +336,10 @@ impl Objects {
 
     fn remove(&mut self, reference: &ObjectRef) -> Option<Object> {
         let before = self.by_reference.remove(reference)?;
-        if let Some(count) = self.counts.get_mut(&reference.kind) {
-            *count -= 1;
-            // Remove zeros, so that equality depends only on the current content.
-            if *count == 0 {
+        // Remove zeros, so that equality depends only on the current content.
+        match self.counts.get_mut(&reference.kind) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
                 self.counts.remove(&reference.kind);
             }
         }
@@ -363,28 +357,21 @@ impl Objects {
     /// The changes that lead from `self` to `later`: new and changed objects first, then deleted ones, so that a
     /// consumer has what it needs before it removes anything.
     pub fn changes_to(&self, later: &Self) -> Vec<Change> {
-        let new = later
-            .iter()
-            .filter(|(reference, object)| !self.get(reference).is_some_and(|was| was.same_as(object)));
-        let gone = self
-            .by_reference
-            .keys()
-            .filter(|reference| !later.by_reference.contains_key(reference));
-        new.map(|(reference, object)| Change {
+        let is_same = |reference, object| self.get(reference).is_some_and(|was| was.same_as(object));
+        let new = later.iter().filter(|(reference, object)| !is_same(reference, object));
+        let all = self.by_reference.keys();
+        let gone = all.filter(|reference| !later.by_reference.contains_key(reference));
+        let change = |reference: &ObjectRef, now| Change {
             reference: reference.clone(),
-            now: Some(object.clone()),
-        })
-        .chain(gone.map(|reference| Change {
-            reference: reference.clone(),
-            now: None,
-        }))
-        .collect()
+            now,
+        };
+        let new = new.map(|(reference, object)| change(reference, Some(object.clone())));
+        new.chain(gone.map(|reference| change(reference, None))).collect()
     }
 
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&ObjectRef, &Object)> {
-        self.by_reference
-            .range(ObjectRef::new(kind, "", "")..)
-            .take_while(move |(reference, _)| reference.kind == kind)
+        let from_kind = self.by_reference.range(ObjectRef::new(kind, "", "")..);
+        from_kind.take_while(move |(reference, _)| reference.kind == kind)
     }
 }
 

@@ -67,11 +67,7 @@ impl Rescans {
 
     /// Waits for the next look, which comes `within` this time at the latest, or without it in the next rescan.
     pub(crate) async fn next(&self, within: Option<Duration>) {
-        let rescan = if self.watcher.is_some() {
-            RESCAN
-        } else {
-            RESCAN_UNWATCHED
-        };
+        let rescan = self.watcher.as_ref().map_or(RESCAN_UNWATCHED, |_| RESCAN);
         tokio::select! {
             () = self.changed.notified() => sleep(BURST).await,
             () = sleep(within.unwrap_or(rescan)) => {}

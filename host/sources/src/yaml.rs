@@ -89,10 +89,10 @@ impl Node {
             Value::Number(number) => number.clone().into(),
             Value::Text(text) => text.as_str().into(),
             Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => entries
-                .iter()
-                .map(|entry| (entry.key.clone(), entry.value.to_json()))
-                .collect(),
+            Value::Map(entries) => {
+                let entry = |entry: &Entry| (entry.key.clone(), entry.value.to_json());
+                entries.iter().map(entry).collect()
+            }
         }
     }
 }
@@ -153,21 +153,17 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Value::List(list))
+        let items = std::iter::from_fn(|| items.next_element().transpose());
+        Ok(Value::List(items.collect::<Result<_, _>>()?))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Vec::new();
         while let Some(key) = entries.next_key::<Spanned<String>>()? {
-            let value = entries.next_value()?;
             map.push(Entry {
                 line: key.referenced.line(),
                 key: key.value,
-                value,
+                value: entries.next_value()?,
             });
         }
         Ok(Value::Map(map))

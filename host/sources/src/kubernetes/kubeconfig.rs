@@ -3,7 +3,7 @@
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use trueup_base::{regular, text};
 
-use super::settings::Settings;
+use super::Settings;
 
 /// Why a cluster is unusable, in one line.
 #[derive(Debug, thiserror::Error)]

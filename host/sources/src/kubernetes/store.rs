@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::decode::Read;
-use super::status::ScopeStatus;
+use super::{ScopeStatus, WatchStatus};
 use crate::object::{Batch, Change, Kind, Location, Object, ObjectRef, Problem};
 
 /// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
@@ -63,8 +63,6 @@ struct Known {
     unreadable: BTreeMap<ObjectRef, String>,
     /// Whether the kind is required.
     is_needed: bool,
-    /// Whether a complete list was received.
-    synced: bool,
     status: ScopeStatus,
 }
 
@@ -141,12 +139,11 @@ impl Store {
         let gone: Vec<ObjectRef> = all.filter(|reference| !listed.contains(reference)).cloned().collect();
         let put = list.into_iter().map(|read| (read.reference.clone(), known.put(read)));
         let mut effects: Vec<_> = put.collect();
-        effects.extend(gone.into_iter().map(|reference| {
-            let effect = known.remove(&reference);
-            (reference, effect)
-        }));
+        let removed = gone
+            .into_iter()
+            .map(|reference| (reference.clone(), known.remove(&reference)));
+        effects.extend(removed);
         let was_missing = known.missing().is_some();
-        known.synced = true;
         known.status.synced = true;
         if was_missing {
             state.news();
@@ -168,11 +165,8 @@ impl Store {
         let Some(scope) = state.scope_of(&reference) else {
             return;
         };
-        let known = state
-            .scopes
-            .get_mut(&scope)
-            .and_then(|known| known.objects.get_mut(&reference));
-        if let Some(was) = known
+        let known = state.scopes.get_mut(&scope);
+        if let Some(was) = known.and_then(|known| known.objects.get_mut(&reference))
             && was.metadata().uid == object.metadata().uid
             && was.metadata().resource_version.as_deref() == before
         {
@@ -215,15 +209,16 @@ impl Store {
     }
 
     /// The status of each watch.
-    pub(super) fn statuses(&self) -> Vec<(Scope, ScopeStatus)> {
+    pub(super) fn statuses(&self) -> Vec<WatchStatus> {
         let state = self.state.lock();
-        let statuses = state.scopes.iter().map(|(scope, known)| {
-            let status = ScopeStatus {
+        let statuses = state.scopes.iter().map(|(scope, known)| WatchStatus {
+            kind: scope.kind.name(),
+            namespace: scope.namespace.clone(),
+            status: ScopeStatus {
                 objects: known.objects.len(),
                 unreadable: known.unreadable.len(),
                 ..known.status.clone()
-            };
-            (scope.clone(), status)
+            },
         });
         statuses.collect()
     }
@@ -275,7 +270,7 @@ struct Effect {
 impl Known {
     /// Why none of this scope is known, if its kind is not required.
     fn missing(&self) -> Option<&str> {
-        let is_missing = !self.synced && !self.is_needed;
+        let is_missing = !self.status.synced && !self.is_needed;
         self.status.last_error.as_deref().filter(|_| is_missing)
     }
 
@@ -350,7 +345,9 @@ impl State {
     }
 
     fn is_synced(&self) -> bool {
-        self.scopes.values().all(|known| known.synced || !known.is_needed)
+        self.scopes
+            .values()
+            .all(|known| known.status.synced || !known.is_needed)
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
@@ -370,11 +367,10 @@ impl State {
         if effect.unreadable {
             let is_in = |known: &Known| known.unreadable.contains_key(reference);
             let set = Arc::make_mut(&mut self.unreadable);
-            if self.scopes.values().any(is_in) {
-                set.insert(reference.clone());
-            } else {
-                set.remove(reference);
-            }
+            match self.scopes.values().any(is_in) {
+                true => set.insert(reference.clone()),
+                false => set.remove(reference),
+            };
         }
         for subscriber in self.subscribers.values_mut() {
             if effect.changed {

@@ -114,20 +114,15 @@ impl History {
 
     fn after(&mut self, ended: &Ended) -> Next {
         let is_refused = ended.from.is_none() || ended.failed.as_ref().is_some_and(|failed| failed.code.is_some());
-        let was_of_use = if is_refused {
-            ended.lasted >= LASTED
-        } else {
-            ended.advanced || ended.lasted >= SHORT
+        let was_of_use = match is_refused {
+            true => ended.lasted >= LASTED,
+            false => ended.advanced || ended.lasted >= SHORT,
         };
         if !ended.opened || !was_of_use {
-            let failures = self.fail();
-            let pause = if ended.opened && !is_refused {
-                failures.min(SHORT_FAILURES_MAX)
-            } else {
-                failures
-            };
+            let is_short = ended.opened && !is_refused;
+            let most = if is_short { SHORT_FAILURES_MAX } else { u32::MAX };
             return Next {
-                pause: Some(pause),
+                pause: Some(self.fail().min(most)),
                 list: self.failures.is_multiple_of(FAILURES_BEFORE_LIST),
             };
         }
@@ -195,8 +190,7 @@ impl Watch {
     async fn follow(&mut self, mut version: String) -> Ended {
         let chance = self.chance.next_u32();
         let seconds = WATCH_SECONDS + chance % (WATCH_SECONDS / 2 + 1);
-        let opened = self.cluster.watch(&self.scope, &version, seconds).await;
-        let mut lines = match opened {
+        let mut lines = match self.cluster.watch(&self.scope, &version, seconds).await {
             Ok(lines) => lines,
             Err(failed) => {
                 return Ended {
@@ -224,8 +218,8 @@ impl Watch {
                     received = true;
                     let Some(next) = next else { continue };
                     if is_before(&next, &version) {
-                        let cause =
-                            format!("it went back from version {version} to {next}: it was restored or built anew");
+                        let went = format!("it went back from version {version} to {next}");
+                        let cause = format!("{went}: it was restored or built anew");
                         break (None, Some(self.broken(&cause)));
                     }
                     advanced |= next != version;
@@ -266,9 +260,10 @@ impl Watch {
                 return Ok(Some(version));
             }
             Received::Error(status) => {
-                let mut failed = self.broken(&format!("{} ({})", status.message, status.code));
-                failed.code = Some(status.code);
-                return Err(failed);
+                return Err(Failed {
+                    code: Some(status.code),
+                    ..self.broken(&format!("{} ({})", status.message, status.code))
+                });
             }
         };
         if let Some(version) = &version {
@@ -277,7 +272,7 @@ impl Watch {
         Ok(version)
     }
 
-    fn received(&self, version: &str, change: impl FnOnce(&mut super::status::ScopeStatus)) {
+    fn received(&self, version: &str, change: impl FnOnce(&mut super::ScopeStatus)) {
         self.store.note(&self.scope, |status| {
             status.last_event_at_ms = Some(SystemClock.now_ms());
             status.resource_version = Some(version.to_owned());
@@ -323,9 +318,8 @@ fn is_about_version(failed: &Failed) -> bool {
 /// Whether a version is lower than another. Non-numeric versions are not compared.
 fn is_before(version: &str, other: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
-    number(version)
-        .zip(number(other))
-        .is_some_and(|(version, other)| version < other)
+    let both = number(version).zip(number(other));
+    both.is_some_and(|(version, other)| version < other)
 }
 
 /// The next complete line. `None` at the end; an incomplete line there means a lost connection.
@@ -337,11 +331,8 @@ async fn next_line(lines: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec
         read.map_err(|error| error.to_string())?;
         if line.last() != Some(&b'\n') {
             let is_end = u64::try_from(line.len()).unwrap_or(u64::MAX) < LINE_BYTES_MAX;
-            return if is_end {
-                Ok(None)
-            } else {
-                Err(format!("a line of more than {LINE_BYTES_MAX} bytes"))
-            };
+            let too_long = || format!("a line of more than {LINE_BYTES_MAX} bytes");
+            return if is_end { Ok(None) } else { Err(too_long()) };
         }
         if !line.trim_ascii().is_empty() {
             return Ok(Some(line));

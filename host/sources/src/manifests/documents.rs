@@ -38,11 +38,17 @@ pub(super) struct Flaw {
 }
 
 impl Flaw {
+    /// The reason goes on one line, so this removes the line breaks of libraries.
     fn new(line: u64, reason: impl AsRef<str>) -> Self {
-        Self {
-            line,
-            reason: one_line(reason.as_ref()),
-        }
+        let words: Vec<_> = reason.as_ref().split_whitespace().collect();
+        let reason = words.join(" ");
+        Self { line, reason }
+    }
+}
+
+impl From<FieldError> for Flaw {
+    fn from(error: FieldError) -> Self {
+        Self::new(error.line.unwrap_or(1), error.to_string())
     }
 }
 
@@ -61,19 +67,13 @@ pub(super) fn parse(text: &str) -> Contents {
         is_blank: true,
         ..Contents::default()
     };
-    for document in split(text) {
-        let found = parse_document(document.text);
+    for (text, lines_before) in split(text) {
+        let mut found = parse_document(text);
         contents.is_blank &= found.is_blank;
-        let objects = found.objects.into_iter();
-        contents.objects.extend(objects.map(|found| Found {
-            line: found.line + document.lines_before,
-            ..found
-        }));
-        let flaws = found.flaws.into_iter();
-        contents.flaws.extend(flaws.map(|flaw| Flaw {
-            line: flaw.line + document.lines_before,
-            ..flaw
-        }));
+        found.objects.iter_mut().for_each(|found| found.line += lines_before);
+        found.flaws.iter_mut().for_each(|flaw| flaw.line += lines_before);
+        contents.objects.append(&mut found.objects);
+        contents.flaws.append(&mut found.flaws);
     }
     contents
 }
@@ -109,35 +109,24 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
     let error = error.without_snippet();
     let message = DefaultMessageFormatter.format_message(error);
     // The library's message is for programmers; replace it with one for the author of the file.
-    if message.starts_with("budget breached") {
-        let reason = "holds too much, or aliases that repeat too much, for a manifest: not read";
-        return Flaw::new(line, reason);
-    }
-    if message.starts_with("recursion limit") {
-        return Flaw::new(line, "holds values too deep within values for a manifest: not read");
-    }
-    match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => {
-            let reason = format!("not YAML: the key `{}` is here twice", key.escape_debug());
-            Flaw::new(line, reason)
+    let reason = match error {
+        _ if message.starts_with("budget breached") => {
+            "holds too much, or aliases that repeat too much, for a manifest: not read".to_owned()
         }
-        _ => Flaw::new(line, format!("not YAML: {message}")),
-    }
+        _ if message.starts_with("recursion limit") => {
+            "holds values too deep within values for a manifest: not read".to_owned()
+        }
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("not YAML: the key `{}` is here twice", key.escape_debug())
+        }
+        _ => format!("not YAML: {message}"),
+    };
+    Flaw::new(line, reason)
 }
 
-/// Reasons are printed on one line, so remove the library's line breaks.
-fn one_line(reason: &str) -> String {
-    reason.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-struct Document<'a> {
-    text: &'a str,
-    lines_before: u64,
-}
-
-/// Splits at document markers. Splitting by lines is correct: YAML permits no marker at the start of a line inside a
+/// Splits at document markers. Returns each document, and how many lines are before it. Splitting by lines is correct: YAML permits no marker at the start of a line inside a
 /// value.
-fn split(text: &str) -> Vec<Document<'_>> {
+fn split(text: &str) -> Vec<(&str, u64)> {
     let mut documents = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines_before = 0;
@@ -155,10 +144,7 @@ fn split(text: &str) -> Vec<Document<'_>> {
         }
         let (document, after) = rest.split_at_checked(bytes).unwrap_or((rest, ""));
         if !document.lines().all(says_nothing) {
-            documents.push(Document {
-                text: document,
-                lines_before,
-            });
+            documents.push((document, lines_before));
         }
         lines_before += lines;
         rest = after;
@@ -173,11 +159,8 @@ fn is_marker(line: &str, marker: &str) -> bool {
 
 /// A blank line, a comment, a directive or a bare marker. A document with only such lines is empty.
 fn says_nothing(line: &str) -> bool {
-    let line = ["---", "..."]
-        .into_iter()
-        .find_map(|marker| line.strip_prefix(marker))
-        .unwrap_or(line);
-    let line = line.trim_start();
+    let after = line.strip_prefix("---").or_else(|| line.strip_prefix("..."));
+    let line = after.unwrap_or(line).trim_start();
     line.is_empty() || line.starts_with(['#', '%'])
 }
 
@@ -185,48 +168,43 @@ fn says_nothing(line: &str) -> bool {
 /// is then its apiVersion and the kind of its items.
 fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
     let line = value.line;
-    if value.value == Value::Null {
-        return;
-    }
-    if !matches!(value.value, Value::Map(_)) {
-        return contents.flaws.push(Flaw::new(
-            line,
-            "is no Kubernetes object: must be a map with apiVersion and kind",
-        ));
+    match value.value {
+        Value::Null => return,
+        Value::Map(_) => {}
+        _ => {
+            let reason = "is no Kubernetes object: must be a map with apiVersion and kind";
+            return contents.flaws.push(Flaw::new(line, reason));
+        }
     }
     let said = |key| value.text(key).filter(|text| !text.is_empty());
     let Some(api_version) = said("apiVersion").or(list.map(|(api_version, _)| api_version)) else {
-        return contents
-            .flaws
-            .push(Flaw::new(line, "apiVersion: must be text, such as `v1`"));
+        let flaw = Flaw::new(line, "apiVersion: must be text, such as `v1`");
+        return contents.flaws.push(flaw);
     };
     let Some(kind) = said("kind").or(list.map(|(_, kind)| kind)) else {
-        return contents
-            .flaws
-            .push(Flaw::new(line, "kind: must be text, such as `Service`"));
+        let flaw = Flaw::new(line, "kind: must be text, such as `Service`");
+        return contents.flaws.push(flaw);
     };
-    let is_list = kind.ends_with("List")
-        && value
-            .entry("metadata")
-            .and_then(|metadata| metadata.text("name"))
-            .is_none();
-    if is_list && is_read_here(api_version, kind) {
-        let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(line), error.to_string());
-        if let Err(error) = read::<ListOfObjects>(value) {
-            return contents.flaws.push(flaw(error));
-        }
+    let is_named = value
+        .entry("metadata")
+        .is_some_and(|metadata| metadata.text("name").is_some());
+    let is_list = kind.ends_with("List") && !is_named;
+    if is_list
+        && is_read_here(api_version, kind)
+        && let Err(error) = read::<ListOfObjects>(value)
+    {
+        return contents.flaws.push(error.into());
     }
     if let Some(items) = value.entry("items").filter(|_| is_list) {
-        let list = kind
-            .strip_suffix("List")
-            .filter(|kind| !kind.is_empty())
-            .map(|kind| (api_version, kind));
+        let of_items = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
+        let list = of_items.map(|kind| (api_version, kind));
         return match &items.value {
             Value::List(items) => items.iter().for_each(|item| take(item, list, contents)),
             Value::Null => {}
-            _ => contents
-                .flaws
-                .push(Flaw::new(items.line, "items: must be a list of objects")),
+            _ => {
+                let flaw = Flaw::new(items.line, "items: must be a list of objects");
+                contents.flaws.push(flaw);
+            }
         };
     }
     match object(value, api_version, kind) {
@@ -264,39 +242,32 @@ fn is_read_here(api_version: &str, kind: &str) -> bool {
 /// One object. `None` if its kind is not used here.
 fn object(value: &Node, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
-        return match meant(api_version, kind) {
-            None => Ok(None),
-            Some(meant) => {
-                let line = value.entry("kind").unwrap_or(value).line;
-                let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
-                Err(Flaw::new(line, reason))
-            }
+        let Some(meant) = meant(api_version, kind) else {
+            return Ok(None);
         };
+        let line = value.entry("kind").unwrap_or(value).line;
+        let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
+        return Err(Flaw::new(line, reason));
     };
     let must = kind.api_version();
-    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
-    match api_version {
-        _ if api_version == must => {}
+    if api_version != must {
+        let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
         // Another group may have a kind with the same name.
-        _ if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) => return Ok(None),
-        _ => {
-            let line = value.entry("apiVersion").unwrap_or(value).line;
-            let reason = format!(
-                "apiVersion: was `{api_version}`, must be `{must}` for kind {}",
-                kind.name()
-            );
-            return Err(Flaw::new(line, reason));
+        if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) {
+            return Ok(None);
         }
+        let line = value.entry("apiVersion").unwrap_or(value).line;
+        let kind = kind.name();
+        let reason = format!("apiVersion: was `{api_version}`, must be `{must}` for kind {kind}");
+        return Err(Flaw::new(line, reason));
     }
     let object = match kind {
-        Kind::EndpointSlice => read(value).map(|slice| Object::EndpointSlice(Arc::new(slice))),
-        Kind::Pod => read(value).map(|pod| Object::Pod(Arc::new(pod))),
-        Kind::Node => read(value).map(|node| Object::Node(Arc::new(node))),
-        Kind::Service => read(value).map(|service| Object::Service(Arc::new(service))),
+        Kind::EndpointSlice => Object::EndpointSlice(Arc::new(read(value)?)),
+        Kind::Pod => Object::Pod(Arc::new(read(value)?)),
+        Kind::Node => Object::Node(Arc::new(read(value)?)),
+        Kind::Service => Object::Service(Arc::new(read(value)?)),
     };
-    let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(1), error.to_string());
-    let object = object.map_err(flaw)?;
-    rules::check(object.kind(), value).map_err(flaw)?;
+    rules::check(kind, value)?;
     check_names(value, &object)?;
     Ok(Some(object))
 }
@@ -307,11 +278,11 @@ fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
     /// `Pod` and `Node` have 0.5, `Secret` and `Service` 0.6.
     const LIKENESS_MIN: f64 = 0.7;
     let near = |known: &&str| strsim::normalized_damerau_levenshtein(known, kind) >= LIKENESS_MIN;
-    let known = Kind::ALL.into_iter().map(Kind::name);
-    if api_version.contains('/') {
-        return None;
-    }
-    known.into_iter().find(|known| near(known))
+    let mut known = Kind::ALL
+        .into_iter()
+        .map(Kind::name)
+        .filter(|_| !api_version.contains('/'));
+    known.find(near)
 }
 
 /// Names become parts of file names, tags and resources' names, so they must follow the rules of Kubernetes.
@@ -319,27 +290,22 @@ fn check_names(value: &Node, object: &Object) -> Result<(), Flaw> {
     let metadata = value.entry("metadata");
     let line = |key| metadata.and_then(|at| at.entry(key)).or(metadata).unwrap_or(value).line;
     let name = object.metadata().name.as_deref().unwrap_or_default();
+    let wrong = |key, reason: String| Err(Flaw::new(line(key), format!("metadata.{key}: {reason}")));
     if name.is_empty() {
-        let reason = format!("metadata.name: is missing from this {}", object.kind().name());
-        return Err(Flaw::new(line("name"), reason));
+        return wrong("name", format!("is missing from this {}", object.kind().name()));
     }
     // Lengths and characters: RFC 1123, as in Kubernetes.
     if name.len() > 253 || !name.split('.').all(is_label) {
-        let reason = format!(
-            "metadata.name: was `{}`, must be at most 253 lower case letters, digits, `-` and `.`, with a letter or \
-             digit at each end of a part",
-            name.escape_debug()
-        );
-        return Err(Flaw::new(line("name"), reason));
+        let must = "at most 253 lower case letters, digits, `-` and `.`, with a letter or digit at each end of a part";
+        return wrong("name", format!("was `{}`, must be {must}", name.escape_debug()));
     }
     let namespace = object.reference().namespace;
     if object.kind().has_namespace() && (namespace.len() > 63 || !is_label(&namespace)) {
-        let reason = format!(
-            "metadata.namespace: was `{}`, must be at most 63 lower case letters, digits and `-`, with a letter or \
-             digit at each end",
-            namespace.escape_debug()
+        let must = "at most 63 lower case letters, digits and `-`, with a letter or digit at each end";
+        return wrong(
+            "namespace",
+            format!("was `{}`, must be {must}", namespace.escape_debug()),
         );
-        return Err(Flaw::new(line("namespace"), reason));
     }
     Ok(())
 }

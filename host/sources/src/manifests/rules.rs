@@ -70,9 +70,6 @@ const POD: &[(&str, Must)] = &[
     ("spec.containers[].ports[].protocol", PROTOCOLS),
 ];
 
-/// Types of Service that require a port.
-const TYPES_WITH_PORTS: [&str; 2] = ["NodePort", "LoadBalancer"];
-
 /// Checks a supported object whose types are correct.
 pub(super) fn check(kind: Kind, object: &Node) -> Result<(), FieldError> {
     let rules = match kind {
@@ -95,10 +92,7 @@ fn follow(value: &Node, path: &str, must: &Must) -> Result<(), FieldError> {
     }
     if let Some(rest) = path.strip_prefix("[]") {
         let rest = rest.strip_prefix('.').unwrap_or(rest);
-        let Value::List(elements) = &value.value else {
-            return Ok(());
-        };
-        return elements.iter().enumerate().try_for_each(|(index, element)| {
+        return value.items().iter().enumerate().try_for_each(|(index, element)| {
             follow(element, rest, must).map_err(|error| error.within(format!("[{index}]")))
         });
     }
@@ -113,12 +107,9 @@ fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
             let meant = offer(text, words.iter().copied());
-            let words = words.join(", ");
-            let was = text.escape_debug();
-            Err(FieldError::of(
-                value,
-                format!("was `{was}`, must be one of {words}{meant}"),
-            ))
+            let (words, was) = (words.join(", "), text.escape_debug());
+            let what = format!("was `{was}`, must be one of {words}{meant}");
+            Err(FieldError::of(value, what))
         }
         (Port(min), Value::Number(number)) if !is_port(number, *min) => {
             let max = u16::MAX;
@@ -137,20 +128,18 @@ fn is_port(number: &Number, min: u16) -> bool {
     port.is_some_and(|port| port >= min)
 }
 
+/// Some types of Service require a port.
 fn has_ports(service: &Node) -> Result<(), FieldError> {
-    let Some(spec) = service.entry("spec") else {
-        return Ok(());
-    };
-    let Some(kind) = spec.text("type").filter(|kind| TYPES_WITH_PORTS.contains(kind)) else {
+    let spec = service.entry("spec");
+    let kind = spec.and_then(|spec| spec.text("type"));
+    let (Some(spec), Some(kind @ ("NodePort" | "LoadBalancer"))) = (spec, kind) else {
         return Ok(());
     };
     let ports = spec.entry("ports");
-    if matches!(ports.map(|ports| &ports.value), Some(Value::List(ports)) if !ports.is_empty()) {
+    if ports.is_some_and(|ports| !ports.items().is_empty()) {
         return Ok(());
     }
-    let error = FieldError::of(
-        ports.unwrap_or(spec),
-        format!("is missing: a Service of type {kind} has at least one port"),
-    );
+    let what = format!("is missing: a Service of type {kind} has at least one port");
+    let error = FieldError::of(ports.unwrap_or(spec), what);
     Err(error.within("ports".to_owned()).within("spec".to_owned()))
 }

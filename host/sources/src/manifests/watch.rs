@@ -53,10 +53,8 @@ impl Known {
         if !is_news {
             return None;
         }
-        let (before, _) = self
-            .last
-            .replace((folder.problems.clone(), complete))
-            .unwrap_or_default();
+        let last = self.last.replace((folder.problems.clone(), complete));
+        let (before, _) = last.unwrap_or_default();
         let is_new = |problem: &&Problem| !before.contains(problem);
         self.objects.clone_from(&folder.objects);
         Some(Batch {

@@ -7,7 +7,8 @@
 //! Node -> a type, or FieldError { line, path, message }
 //! ```
 
-use std::fmt;
+use std::iter::Enumerate;
+use std::{fmt, slice};
 
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -33,14 +34,15 @@ impl FieldError {
     /// An entry whose key is none of the known ones.
     pub fn unknown(entry: &Entry, known: &[&str]) -> Self {
         let meant = offer(&entry.key, known.iter().copied());
-        let listed = if meant.is_empty() && known.len() <= LISTED_MAX {
-            format!(" (known: {})", known.join(", "))
-        } else {
-            meant
+        let listed = match meant.as_str() {
+            "" if known.len() <= LISTED_MAX => format!(" (known: {})", known.join(", ")),
+            _ => meant,
         };
-        let mut error = Self::new(format!("unknown field{listed}")).within(entry.key.escape_debug().to_string());
-        error.line = Some(entry.line);
-        error
+        Self {
+            line: Some(entry.line),
+            path: vec![entry.key.escape_debug().to_string()],
+            message: format!("unknown field{listed}"),
+        }
     }
 
     /// An error about this value.
@@ -73,12 +75,8 @@ impl fmt::Display for FieldError {
     /// `spec.ports[0].port: invalid type: string "http", expected a whole number`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, field) in self.path.iter().rev().enumerate() {
-            let dot = if position == 0 || field.starts_with('[') {
-                ""
-            } else {
-                "."
-            };
-            write!(f, "{dot}{field}")?;
+            let is_apart = position > 0 && !field.starts_with('[');
+            write!(f, "{}{field}", if is_apart { "." } else { "" })?;
         }
         let colon = if self.path.is_empty() { "" } else { ": " };
         write!(f, "{colon}{}", self.message)
@@ -135,16 +133,14 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             },
             Value::Text(value) => visitor.visit_borrowed_str(value),
             Value::List(list) => {
-                let mut elements = Elements {
-                    rest: list.iter().enumerate(),
-                };
+                let mut elements = Elements(list.iter().enumerate());
                 let read = visitor.visit_seq(&mut elements);
-                read.and_then(|read| match elements.rest.next() {
+                read.and_then(|read| match elements.0.next() {
                     None => Ok(read),
-                    Some((index, _)) => Err(de::Error::invalid_length(
-                        list.len(),
-                        &format!("{index} elements").as_str(),
-                    )),
+                    Some((index, _)) => {
+                        let expected = format!("{index} elements");
+                        Err(de::Error::invalid_length(list.len(), &expected.as_str()))
+                    }
                 })
             }
             Value::Map(map) => visitor.visit_map(Entries::of(map)),
@@ -159,11 +155,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, FieldError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, FieldError> {
         let value = self.0;
         visitor.visit_newtype_struct(self).map_err(|error| error.at(value))
     }
@@ -175,12 +167,11 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, FieldError> {
-        if let Value::Map(map) = &self.0.value
-            && let Some(entry) = map.iter().find(|entry| !fields.contains(&entry.key.as_str()))
-        {
-            return Err(FieldError::unknown(entry, fields));
+        let mut entries = self.0.entries().iter();
+        match entries.find(|entry| !fields.contains(&entry.key.as_str())) {
+            Some(entry) => Err(FieldError::unknown(entry, fields)),
+            None => self.deserialize_any(visitor),
         }
-        self.deserialize_any(visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -203,34 +194,29 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-struct Elements<'de> {
-    rest: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
-}
+struct Elements<'de>(Enumerate<slice::Iter<'de, Node>>);
 
 impl<'de> SeqAccess<'de> for Elements<'de> {
     type Error = FieldError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, FieldError> {
-        let Some((index, element)) = self.rest.next() else {
-            return Ok(None);
-        };
-        let read = seed.deserialize(Reader(element));
-        read.map(Some)
-            .map_err(|error| error.at(element).within(format!("[{index}]")))
+        let read = self.0.next().map(|(index, element)| {
+            let read = seed.deserialize(Reader(element));
+            read.map_err(|error| error.at(element).within(format!("[{index}]")))
+        });
+        read.transpose()
     }
 }
 
 struct Entries<'de> {
-    rest: std::slice::Iter<'de, Entry>,
+    rest: slice::Iter<'de, Entry>,
     value: Option<&'de Entry>,
 }
 
 impl<'de> Entries<'de> {
     fn of(map: &'de [Entry]) -> Self {
-        Self {
-            rest: map.iter(),
-            value: None,
-        }
+        let rest = map.iter();
+        Self { rest, value: None }
     }
 }
 
@@ -239,18 +225,14 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, FieldError> {
         self.value = self.rest.next();
-        let Some(Entry { key, .. }) = self.value else {
-            return Ok(None);
-        };
-        seed.deserialize(StrDeserializer::new(key)).map(Some)
+        let key = self.value.map(|entry| StrDeserializer::new(&entry.key));
+        key.map(|key| seed.deserialize(key)).transpose()
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, FieldError> {
-        let Entry { key, value, .. } = self
-            .value
-            .take()
-            .ok_or_else(|| de::Error::custom("a value was asked before its key"))?;
-        seed.deserialize(Reader(value))
-            .map_err(|error| error.at(value).within(key.clone()))
+        let too_early = || de::Error::custom("a value was asked before its key");
+        let Entry { key, value, .. } = self.value.take().ok_or_else(too_early)?;
+        let read = seed.deserialize(Reader(value));
+        read.map_err(|error| error.at(value).within(key.clone()))
     }
 }
