@@ -69,9 +69,8 @@ impl Rule {
             rest = after;
         }
         if !rest.is_empty() {
-            return wrong(&format!(
-                "what is `{rest}`? a name follows a dot; a number, `*`, or another name in quotes is in brackets"
-            ));
+            let form = "a name follows a dot; a number, `*`, or another name in quotes is in brackets";
+            return wrong(&format!("what is `{rest}`? {form}"));
         }
         if self.why.trim().is_empty() {
             return Err("`why` must say why this difference is accepted".to_owned());
@@ -145,9 +144,7 @@ fn step(path: &str) -> Option<(&str, &str)> {
             _ => {
                 let length = after(inside, |c| c.is_ascii_digit());
                 let number = inside.get(..length)?;
-                (number == "0" || !number.starts_with('0'))
-                    .then_some(length)
-                    .filter(|length| *length > 0)?
+                (number == "0" || !number.starts_with('0') && length > 0).then_some(length)?
             }
         };
         inside.get(length..)?.strip_prefix(']')?;

@@ -38,12 +38,8 @@ pub enum Differing {
     Elements(usize),
 }
 
-/// Every place where two values differ, ordered by field name and list index.
-pub fn differences(recorded: &Value, replayed: &Value) -> Vec<Difference> {
-    differences_under("", recorded, replayed)
-}
-
-/// The same, with `root` as the prefix of every path, such as `args`.
+/// Every place where two values differ, ordered by field name and list index, with `root` as the prefix of every path,
+/// such as `args`.
 pub fn differences_under(root: &str, recorded: &Value, replayed: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(root, Some(recorded), Some(replayed), &mut found);
@@ -93,20 +89,18 @@ impl Difference {
     /// One line, without a line break: `port: recorded 80, replayed 81`. The caller supplies the words for the two
     /// sides.
     pub fn render(&self, recorded_word: &str, replayed_word: &str) -> String {
-        let path = if self.path.is_empty() {
-            "the whole value"
-        } else {
-            &self.path
+        let path = match self.path.as_str() {
+            "" => "the whole value",
+            path => path,
         };
         let (recorded, replayed) = match (&self.recorded, &self.replayed) {
             (Some(recorded), Some(replayed)) => shorten_pair(&recorded.text(), &replayed.text()),
             (recorded, replayed) => {
-                let alone = |side: &Option<Differing>| side.as_ref().map(|side| shorten(&side.text()));
-                let nothing = || "nothing".to_owned();
-                (
-                    alone(recorded).unwrap_or_else(nothing),
-                    alone(replayed).unwrap_or_else(nothing),
-                )
+                let text = |side: &Option<Differing>| match side {
+                    Some(side) => shorten(&side.text()),
+                    None => "nothing".to_owned(),
+                };
+                (text(recorded), text(replayed))
             }
         };
         format!("{path}: {recorded_word} {recorded}, {replayed_word} {replayed}")
@@ -124,17 +118,12 @@ impl Differing {
 }
 
 /// One line per difference, each with the prefix `indent` and a trailing line break: the first
-/// [`DIFFERENCES_SHOWN_MAX`], then `and K more`.
-pub fn render_differences(
-    differences: &[Difference],
-    recorded_word: &str,
-    replayed_word: &str,
-    indent: &str,
-) -> String {
+/// [`DIFFERENCES_SHOWN_MAX`], then `and K more`. `recorded` and `replayed` are the words for the two sides.
+pub fn render_differences(differences: &[Difference], recorded: &str, replayed: &str, indent: &str) -> String {
     let mut text = String::new();
     for difference in differences.iter().take(DIFFERENCES_SHOWN_MAX) {
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "{indent}{}", difference.render(recorded_word, replayed_word));
+        let _ = writeln!(text, "{indent}{}", difference.render(recorded, replayed));
     }
     let more = differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
     if more > 0 {
@@ -151,11 +140,9 @@ pub(crate) fn shorten(text: &str) -> String {
 /// Two different texts. Long ones begin shortly before they differ.
 pub(crate) fn shorten_pair(a: &str, b: &str) -> (String, String) {
     let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    let seen_from_the_start = common + COMMON_CHARS_SHOWN <= VALUE_CHARS_MAX;
-    let skipped = if seen_from_the_start {
-        0
-    } else {
-        common - COMMON_CHARS_SHOWN
+    let skipped = match common + COMMON_CHARS_SHOWN <= VALUE_CHARS_MAX {
+        true => 0,
+        false => common - COMMON_CHARS_SHOWN,
     };
     (shorten_from(a, skipped), shorten_from(b, skipped))
 }
@@ -232,7 +219,7 @@ mod tests {
     fn long_reports_and_long_values_are_cut() {
         let recorded: Vec<u32> = (0..50).collect();
         let replayed: Vec<u32> = (1..51).collect();
-        let found = differences(&json!(recorded), &json!(replayed));
+        let found = differences_under("", &json!(recorded), &json!(replayed));
         assert_eq!(found.len(), 50);
         let text = render_differences(&found, "expected", "got", "  ");
         assert_eq!(text.lines().count(), 21);
@@ -241,7 +228,7 @@ mod tests {
             "{text}"
         );
 
-        let found = differences(&json!("a".repeat(1000)), &json!(format!("{}b", "a".repeat(1000))));
+        let found = differences_under("", &json!("a".repeat(1000)), &json!(format!("{}b", "a".repeat(1000))));
         let line = found[0].render("recorded", "replayed");
         assert!(
             line.len() < 400 && line.contains("ab\"") && line.contains("(1002 characters)"),
@@ -252,10 +239,10 @@ mod tests {
     proptest! {
         #[test]
         fn there_are_differences_exactly_where_values_differ(a in any_value(), b in any_value()) {
-            prop_assert!(differences(&a, &a).is_empty());
-            prop_assert_eq!(a == b, differences(&a, &b).is_empty());
-            let there = differences(&a, &b);
-            let back = differences(&b, &a);
+            prop_assert!(differences_under("", &a, &a).is_empty());
+            prop_assert_eq!(a == b, differences_under("", &a, &b).is_empty());
+            let there = differences_under("", &a, &b);
+            let back = differences_under("", &b, &a);
             prop_assert_eq!(there.len(), back.len());
             for (there, back) in there.iter().zip(&back) {
                 prop_assert_eq!(&there.path, &back.path);

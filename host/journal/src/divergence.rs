@@ -180,25 +180,26 @@ impl Outcome {
         }
     }
 
+    fn divergence(&self) -> Option<&Divergence> {
+        match self {
+            Self::Diverged { divergence, .. } => Some(divergence),
+            Self::Unused { ending, .. } => ending.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether a call used up its time in the replay but not in the recording.
     pub fn ran_out_of_time(&self) -> bool {
-        let ending = match self {
-            Self::Diverged { divergence, .. } => divergence,
-            Self::Unused {
-                ending: Some(ending), ..
-            } => ending,
-            _ => return false,
-        };
-        matches!(ending, Divergence::Ending { replayed, .. } if replayed.starts_with("deadline "))
+        let is_deadline = |ending: &Divergence| matches!(ending, Divergence::Ending { replayed, .. } if replayed.starts_with("deadline "));
+        self.divergence().is_some_and(is_deadline)
     }
 
     /// A one-line summary with the first of several differing fields.
     pub fn one_line(&self) -> String {
         let text = self.to_string();
         let (first, detail) = text.split_once('\n').unwrap_or((&text, ""));
-        let several = match self {
-            Self::Diverged { divergence, .. } => divergence.fields(),
-            Self::Unused { ending, .. } => ending.as_ref().map_or(0, |divergence| divergence.fields()),
+        let several = match self.divergence() {
+            Some(Divergence::Args { differences, .. } | Divergence::Result { differences, .. }) => differences.len(),
             _ => 0,
         };
         if several > 1 {
@@ -237,16 +238,12 @@ impl fmt::Display for Outcome {
             }
             Self::AskedUnrecorded { n, asked, elsewhere } => {
                 write!(f, "asked something never recorded at entry {n}\n  asked: {asked}")?;
-                elsewhere.map_or(Ok(()), |n| {
-                    write!(f, "\n  entry {n} answers it, but not after these writes")
-                })
+                let answers = |n| write!(f, "\n  entry {n} answers it, but not after these writes");
+                elsewhere.map_or(Ok(()), answers)
             }
             Self::Unused { n, count, ending } => {
                 write!(f, "{} unused from entry {n} on", counted(*count, "entry", "entries"))?;
-                match ending {
-                    Some(divergence) => write!(f, "\n{divergence}"),
-                    None => Ok(()),
-                }
+                ending.as_ref().map_or(Ok(()), |divergence| write!(f, "\n{divergence}"))
             }
         }
     }
@@ -265,14 +262,6 @@ impl fmt::Display for Tally {
 }
 
 impl Divergence {
-    /// The number of differing fields, if any.
-    fn fields(&self) -> usize {
-        match self {
-            Self::Args { differences, .. } | Self::Result { differences, .. } => differences.len(),
-            _ => 0,
-        }
-    }
-
     /// The call or question that it is about, if there is only one.
     fn subject(&self) -> Option<&str> {
         match self {

@@ -1,13 +1,21 @@
 //! The entry in one line of a journal, and its strict parser.
 //!
 //! Values (arguments, answers, results) keep their original text: they are not reformatted, and not parsed before they
-//! are needed. `order.rs` defines the order of entries; `line.rs` writes lines.
+//! are needed. `line.rs` writes lines.
+//!
+//! *Order*: the one grammar that writer, reader and tape share.
+//!
+//! ```text
+//! segment = header ask* call* rolled-back?      call = "call" ask* ending
+//! ```
+//! A segment may end anywhere, and be rolled back wherever it ends; another segment follows then. After a question
+//! without an answer only the failed ending of its call may follow: the guest, left without an answer, did nothing
+//! more.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::line;
-use crate::order::Kind;
 
 /// The version of the line formats that this crate writes and reads.
 pub const FORMAT: u32 = 1;
@@ -173,51 +181,42 @@ impl Entry {
             return Err("not a JSON object".to_owned());
         }
         let mut line: Line<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
-        let mut endings = [
+        let endings = [
             line.result.map(Ending::Result),
             line.trap.map(Ending::Trap),
             line.deadline.map(Ending::Deadline),
             line.memory.map(Ending::Memory),
             line.cancelled.map(Ending::Cancelled),
-        ]
-        .into_iter()
-        .flatten();
+        ];
+        let mut endings = endings.into_iter().flatten();
         let ending = endings.next();
         if endings.next().is_some() {
             return Err("more than one ending".to_owned());
         }
         let event = match (
             line.header,
-            line.at_ms,
-            line.call,
+            (line.at_ms, line.call),
             line.args,
-            line.ask,
-            line.answer,
+            (line.ask, line.answer),
             ending,
             line.rolled_back,
         ) {
-            (Some(header), None, None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
-            (None, Some(at_ms), Some(name), Some(args), None, None, None, None) => {
-                let (by, about) = (line.by.take(), line.about.take());
-                Event::Call(Call {
-                    at_ms,
-                    name,
-                    args,
-                    by,
-                    about,
-                })
+            (Some(header), (None, None), None, (None, None), None, None) => {
+                Event::Header(Box::new(parse_header(header)?))
             }
-            (None, None, None, Some(args), Some(name), answer, None, None) => Event::Ask(Ask { name, args, answer }),
-            (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
-            (None, None, None, None, None, None, None, Some(last_valid)) => Event::RolledBack(last_valid),
-            _ => {
-                return Err(
-                    "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
-                     and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`, or \
-                     `rolled-back`"
-                        .to_owned(),
-                );
+            (None, (Some(at_ms), Some(name)), Some(args), (None, None), None, None) => Event::Call(Call {
+                at_ms,
+                name,
+                args,
+                by: line.by.take(),
+                about: line.about.take(),
+            }),
+            (None, (None, None), Some(args), (Some(name), answer), None, None) => {
+                Event::Ask(Ask { name, args, answer })
             }
+            (None, (None, None), None, (None, None), Some(ending), None) => Event::Ending(ending),
+            (None, (None, None), None, (None, None), None, Some(last_valid)) => Event::RolledBack(last_valid),
+            _ => return Err(NO_ENTRY.to_owned()),
         };
         if line.by.is_some() || line.about.is_some() {
             return Err("`by` and `about` go with `call` alone".to_owned());
@@ -264,6 +263,10 @@ impl Entry {
         }
     }
 }
+
+const NO_ENTRY: &str = "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
+                        and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`, or \
+                        `rolled-back`";
 
 /// All keys of any entry; their valid combinations are checked later.
 #[derive(Deserialize)]
@@ -318,9 +321,8 @@ fn parse_header(raw: &RawValue) -> Result<Header, String> {
     let invalid = |error: serde_json::Error| format!("`header`: {}", reason(&error));
     let Format { format } = serde_json::from_str(raw.get()).map_err(invalid)?;
     if format != FORMAT {
-        return Err(format!(
-            "written in format {format}, and this trueup reads format {FORMAT}"
-        ));
+        let reads = format!("this trueup reads format {FORMAT}");
+        return Err(format!("written in format {format}, and {reads}"));
     }
     serde_json::from_str(raw.get()).map_err(invalid)
 }
@@ -332,5 +334,69 @@ fn reason(error: &serde_json::Error) -> String {
     match text.strip_suffix(&place) {
         Some(message) => format!("{message} at column {}", error.column()),
         None => text,
+    }
+}
+
+/// The kind of an entry, as far as order goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Header,
+    Call,
+    Ask { answered: bool },
+    Ending { failed: bool },
+    RolledBack,
+}
+
+/// The position within a segment, after an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// Before the header.
+    Start,
+    /// After the header: questions now belong to `init` and `restore`.
+    Starting,
+    /// A question of `init` or `restore` got no answer.
+    StartRefused,
+    /// Between two calls; `failed`: the last one ended the instance.
+    Between { failed: bool },
+    /// Inside a call.
+    InCall,
+    /// Inside a call, after a question without an answer.
+    CallRefused,
+    /// After a rollback: the instance is gone, and some of the entries are invalid.
+    RolledBack,
+}
+
+impl Position {
+    /// The position after an entry of this kind, or why none is allowed here.
+    pub(crate) fn then(self, kind: Kind) -> Result<Self, &'static str> {
+        match (self, kind) {
+            (Self::Start, Kind::Header) => Ok(Self::Starting),
+            (Self::Start, _) => Err("the first entry of a segment must be its header"),
+            (_, Kind::Header) => Err("a header inside a segment"),
+            (Self::RolledBack, _) => Err("an entry after a rollback"),
+            (_, Kind::RolledBack) => Ok(Self::RolledBack),
+            (Self::Starting, Kind::Ask { answered: true }) => Ok(Self::Starting),
+            (Self::Starting, Kind::Ask { answered: false }) => Ok(Self::StartRefused),
+            (Self::StartRefused, _) => Err("an entry after a question that got no answer"),
+            (Self::Starting | Self::Between { .. }, Kind::Call) => Ok(Self::InCall),
+            (Self::Starting | Self::Between { .. }, Kind::Ending { .. }) => Err("an ending outside any call"),
+            (Self::Between { .. }, Kind::Ask { .. }) => Err("a question outside any call"),
+            (Self::InCall | Self::CallRefused, Kind::Call) => Err("a call inside a call"),
+            (Self::InCall, Kind::Ask { answered: true }) => Ok(Self::InCall),
+            (Self::InCall, Kind::Ask { answered: false }) => Ok(Self::CallRefused),
+            (Self::CallRefused, Kind::Ask { .. }) => Err("a question after one that got no answer"),
+            (Self::CallRefused, Kind::Ending { failed: false }) => Err("a result after a question that got no answer"),
+            (Self::InCall | Self::CallRefused, Kind::Ending { failed }) => Ok(Self::Between { failed }),
+        }
+    }
+
+    /// Whether a call has begun and not ended.
+    pub(crate) fn inside_call(self) -> bool {
+        matches!(self, Self::InCall | Self::CallRefused)
+    }
+
+    /// Whether the instance of the entries so far can continue: no call failed or is open.
+    pub(crate) fn can_go_on(self) -> bool {
+        matches!(self, Self::Starting | Self::Between { failed: false })
     }
 }

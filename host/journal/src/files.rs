@@ -49,9 +49,9 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.files.pool.lock().open.pop(&self.number);
         let mut in_use = self.files.in_use.lock();
-        if let Some(count) = in_use.get_mut(&self.dir) {
-            *count -= 1;
-            if *count == 0 {
+        match in_use.get_mut(&self.dir) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
                 in_use.remove(&self.dir);
             }
         }

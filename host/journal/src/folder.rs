@@ -39,10 +39,9 @@ pub fn segment_numbers(dir: &Path) -> Result<Vec<u64>, JournalError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
         let name = entry.map_err(failed("list", dir))?.file_name();
-        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)) else {
-            continue;
-        };
-        found.extend(stem.parse().ok().filter(|first: &u64| first.to_string() == stem));
+        let stem = name.to_str().and_then(|name| name.strip_suffix(EXTENSION));
+        let first = stem.and_then(|stem| stem.parse().ok().filter(|first: &u64| first.to_string() == stem));
+        found.extend(first);
     }
     found.sort_unstable();
     Ok(found)

@@ -1,7 +1,7 @@
 //! The call inside which a recording ends: the host was killed in it, so it must run again before anything else.
 //!
 //! It runs again in its own segment. A second kill may leave less of it there than the first did, and the first segment
-//! may be removed. So the call is saved beside the segments until it has ended. `tape/again.rs` gives its answers
+//! may be removed. So the call is saved beside the segments until it has ended. `tape/recording.rs` gives its answers
 //! again. Knows no question by name: the caller decides which of them are asked anew.
 //!
 //! ```text
@@ -65,8 +65,8 @@ pub struct GivenAgain {
 
 impl PartialEq for Answered {
     fn eq(&self, other: &Self) -> bool {
-        let texts = |it: &Self| (it.args.get().to_owned(), it.answer.get().to_owned());
-        self.ask == other.ask && texts(self) == texts(other)
+        let is_same = |one: &RawValue, other: &RawValue| one.get() == other.get();
+        self.ask == other.ask && is_same(&self.args, &other.args) && is_same(&self.answer, &other.answer)
     }
 }
 
@@ -74,21 +74,6 @@ impl Interrupted {
     /// Whether `other` records the same call.
     pub fn is(&self, other: &Self) -> bool {
         self.at_ms == other.at_ms && self.call == other.call && self.args.get() == other.args.get()
-    }
-
-    fn without(mut self, anew: AskedAnew) -> Self {
-        self.answers.retain(|answered| !anew(&answered.ask));
-        self
-    }
-
-    /// The longer of two records of one call: in the newest segment, and where it ran first. It may have been killed
-    /// again earlier than the first time.
-    fn or_longer(self, kept: Self) -> Self {
-        if kept.answers.starts_with(&self.answers) {
-            kept
-        } else {
-            self
-        }
     }
 
     /// The call that must run again before anything else, according to the journal's folder: its `newest` segment, and
@@ -100,23 +85,25 @@ impl Interrupted {
     /// If the saved call can't be read or removed.
     pub fn find(dir: &Path, newest: Option<&Segment>, anew: AskedAnew) -> Result<Option<Self>, JournalError> {
         let kept = Self::kept(dir)?;
-        let found = newest.and_then(Segment::interrupted).map(|found| found.without(anew));
-        let has_ended = |kept: &Self| match &found {
+        let mut found = newest.and_then(Segment::interrupted);
+        if let Some(found) = &mut found {
+            found.answers.retain(|answered| !anew(&answered.ask));
+        }
+        let has_ended = |found: &Option<Self>, kept: &Self| match found {
             Some(found) => !found.is(kept),
             None => newest.and_then(Segment::last_call_at_ms) >= Some(kept.at_ms),
         };
-        let kept = match kept {
+        Ok(match (found, kept) {
             // The host stopped before it could forget it. In a segment after this one, nothing would show that it has
             // ended.
-            Some(kept) if has_ended(&kept) => {
+            (found, Some(kept)) if has_ended(&found, &kept) => {
                 Self::forget(dir)?;
-                None
+                found
             }
-            kept => kept,
-        };
-        Ok(match (found, kept) {
-            (Some(found), Some(kept)) => Some(found.or_longer(kept)),
-            (found, kept) => found.or(kept),
+            // Two records of one call: in the newest segment, and where it ran first. The longer one counts: it may have
+            // been killed again earlier than the first time.
+            (Some(found), Some(kept)) if !kept.answers.starts_with(&found.answers) => Some(found),
+            (found, kept) => kept.or(found),
         })
     }
 
@@ -163,17 +150,15 @@ impl Segment {
         }
         let entries = calls(&self.entries).next_back()?;
         let call = entries.first()?.call()?;
-        let answers = entries.iter().filter_map(|entry| match &entry.event {
-            Event::Ask(Ask {
-                name,
-                args,
-                answer: Some(answer),
-            }) => Some(Answered {
+        let answers = entries.iter().filter_map(|entry| {
+            let Event::Ask(Ask { name, args, answer }) = &entry.event else {
+                return None;
+            };
+            Some(Answered {
                 ask: name.clone(),
                 args: args.clone(),
-                answer: answer.clone(),
-            }),
-            _ => None,
+                answer: answer.clone()?,
+            })
         });
         Some(Interrupted {
             at_ms: call.at_ms,

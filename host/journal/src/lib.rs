@@ -23,25 +23,20 @@ mod folder;
 mod interrupted;
 mod key;
 mod line;
-mod order;
 mod reader;
-mod scan;
 mod tape;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use accepted::{Accepted, Rule};
-pub use difference::{
-    DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, path_below, render_differences,
-};
+pub use difference::{DIFFERENCES_SHOWN_MAX, Difference, Differing, differences_under, path_below, render_differences};
 pub use divergence::{Asked, Divergence, Outcome, Reads, Tally};
 pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header, calls, first_asks};
 pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use interrupted::{Answered, GivenAgain, Interrupted};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
-pub use reader::{ReadError, Segment, Torn};
-pub use scan::Scan;
+pub use reader::{ReadError, Scan, Segment, Torn};
 pub use tape::{AskedAnew, Kind, Question, Questions, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Opened, Options, Sync};

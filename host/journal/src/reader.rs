@@ -1,12 +1,13 @@
 //! Reads one segment: header, entries, and the torn part at its end. Never changes the file.
+//!
+//! [`Scan`] reads it line by line: it parses each line, and checks whether it is allowed there. It also serves readers of
+//! a file that is too large or still growing.
 
 use std::io::Write;
 use std::path::Path;
-use std::{fmt, io};
+use std::{fmt, io, str};
 
-use crate::entry::{Ending, Entry, Event, Header};
-use crate::order::Position;
-use crate::scan::Scan;
+use crate::entry::{Ending, Entry, Event, Header, Position};
 use trueup_base::regular;
 
 /// One segment of a journal, read completely.
@@ -42,11 +43,8 @@ pub struct Torn {
 
 impl fmt::Display for Torn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` line {} is torn: its {} bytes are left out",
-            self.file, self.line, self.bytes
-        )
+        let Self { file, line, bytes } = self;
+        write!(f, "`{file}` line {line} is torn: its {bytes} bytes are left out")
     }
 }
 
@@ -99,14 +97,12 @@ impl Segment {
         };
         for (entry, line) in segment.entries.iter_mut().zip(2_u64..) {
             entry.n = first.saturating_add(line - 1);
-            segment.position = segment
-                .position
-                .then(entry.kind())
-                .map_err(|reason| ReadError::Damaged {
-                    file: name.to_owned(),
-                    line,
-                    reason: reason.to_owned(),
-                })?;
+            let position = segment.position.then(entry.kind());
+            segment.position = position.map_err(|reason| ReadError::Damaged {
+                file: name.to_owned(),
+                line,
+                reason: reason.to_owned(),
+            })?;
         }
         Ok(segment)
     }
@@ -121,9 +117,8 @@ impl Segment {
             event: Event::Header(Box::new(self.header.clone())),
         };
         writeln!(to, "{}", header.to_line())?;
-        self.entries
-            .iter()
-            .try_for_each(|entry| writeln!(to, "{}", entry.to_line()))
+        let mut entries = self.entries.iter();
+        entries.try_for_each(|entry| writeln!(to, "{}", entry.to_line()))
     }
 
     /// Reads the segment in a file.
@@ -168,16 +163,14 @@ impl Segment {
             }
         }
         let mut segment = read.ok_or_else(|| empty(name, None))?;
-        segment.position = scan.position();
+        segment.position = scan.position;
         Ok(segment)
     }
 
     /// The number of this instance's next entry.
     pub fn next_n(&self) -> u64 {
-        self.entries
-            .last()
-            .map_or(self.first, |entry| entry.n)
-            .saturating_add(1)
+        let last = self.entries.last().map_or(self.first, |entry| entry.n);
+        last.saturating_add(1)
     }
 
     /// Whether the last call has no ending: the host was killed inside it, or its end is torn off.
@@ -193,10 +186,8 @@ impl Segment {
 
     /// Whether the state in the header is valid: no rollback goes back beyond it.
     pub fn snapshot_is_valid(&self) -> bool {
-        let first = self.first;
-        self.entries
-            .iter()
-            .all(|entry| !matches!(entry.event, Event::RolledBack(last_valid) if last_valid < first))
+        let is_beyond = |entry: &Entry| matches!(entry.event, Event::RolledBack(last_valid) if last_valid < self.first);
+        !self.entries.iter().any(is_beyond)
     }
 
     /// The calls that returned a result, and the questions before the first call, from which an instance is rebuilt
@@ -223,10 +214,9 @@ impl Segment {
                 (_, None) => kept.push(entry),
             }
         }
-        self.position = kept
-            .iter()
-            .try_fold(Position::Starting, |position, entry| position.then(entry.kind()))
-            .unwrap_or(self.position);
+        let then = |position: Position, entry: &Entry| position.then(entry.kind());
+        let position = kept.iter().try_fold(Position::Starting, then);
+        self.position = position.unwrap_or(self.position);
         self.entries = kept;
         self
     }
@@ -243,8 +233,73 @@ fn keep_up_to(kept: &mut Vec<Entry>, last_valid: u64) {
 }
 
 fn empty(name: &str, torn: Option<Torn>) -> ReadError {
-    ReadError::Empty {
-        file: name.to_owned(),
-        torn,
+    let file = name.to_owned();
+    ReadError::Empty { file, torn }
+}
+
+/// The progress of reading one segment. Give it every complete line, in order, from the file's first on.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    name: String,
+    /// Lines read.
+    lines: u64,
+    /// Number of the next entry; `None` before the header.
+    expected: Option<u64>,
+    position: Position,
+}
+
+impl Scan {
+    /// Before the first line; `name` replaces the file in messages.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            lines: 0,
+            expected: None,
+            position: Position::Start,
+        }
+    }
+
+    /// Reads the next line, without its newline. The first is the header.
+    ///
+    /// # Errors
+    /// [`ReadError::Damaged`] if it is not a valid entry, or not in its place. Later lines can't be read then.
+    pub fn line(&mut self, text: &[u8]) -> Result<Entry, ReadError> {
+        self.lines += 1;
+        if self.lines == 1 && !text.starts_with(b"{") {
+            let header = "not a JSON object; a recording, such as `journals/GUEST/KEY/0.jsonl`, begins with its header";
+            return Err(self.damaged(header.to_owned()));
+        }
+        let utf8 = str::from_utf8(text).map_err(|error| error.valid_up_to() + 1);
+        let utf8 = utf8.map_err(|column| self.damaged(format!("not UTF-8 from column {column} on")))?;
+        let entry = Entry::parse(utf8).map_err(|reason| self.damaged(reason))?;
+        let n = entry.n;
+        if let Some(expected) = self.expected.filter(|expected| *expected != n) {
+            let missing = "a line is missing, or out of its place";
+            return Err(self.damaged(format!("entry {n} is where entry {expected} belongs: {missing}")));
+        }
+        let position = self.position.then(entry.kind());
+        self.position = position.map_err(|reason| match self.expected {
+            None => self.damaged(reason.to_owned()),
+            Some(_) => self.damaged(format!("{reason} (entry {n})")),
+        })?;
+        self.expected = Some(n.saturating_add(1));
+        Ok(entry)
+    }
+
+    /// Describes this many bytes without a newline after the lines read so far.
+    pub fn torn(&self, bytes: u64) -> Torn {
+        Torn {
+            file: self.name.clone(),
+            line: self.lines + 1,
+            bytes,
+        }
+    }
+
+    fn damaged(&self, reason: String) -> ReadError {
+        ReadError::Damaged {
+            file: self.name.clone(),
+            line: self.lines,
+            reason,
+        }
     }
 }

@@ -3,12 +3,9 @@
 //! It records to a journal, keeps entries in memory, replays a segment, or does nothing. The answering code can't tell
 //! which: the binding of an import passes the question and a closure that would answer it.
 //!
-//! `tape/recording.rs` records, `tape/replay.rs` and `tape/compare.rs` compare in a replay, and `tape/decisions.rs`
-//! compares decisions; `tape/progress.rs` is what both have in common.
+//! `tape/recording.rs` records, `tape/replay.rs` compares entry by entry in a replay, and `tape/decisions.rs` compares
+//! decisions; `tape/progress.rs` is what both have in common.
 
-mod again;
-mod answer;
-mod compare;
 mod decisions;
 mod progress;
 mod questions;
@@ -26,20 +23,72 @@ use crate::divergence::Outcome;
 use crate::entry::{By, Call, Ending, Entry, Header};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
-use crate::writer::Journal;
-use again::Again;
-pub use again::AskedAnew;
-pub use answer::{Refusal, TapeError};
+use crate::writer::{Journal, JournalError};
 use decisions::Decisions;
 pub use questions::{Kind, Question, Questions};
-use recording::{Recording, Sink};
+pub use recording::AskedAnew;
+use recording::{Again, Recording, Sink};
 use replay::Replay;
+
+/// The host ends the call at this question instead of answering it; the text says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+/// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// The host ended the call at this question.
+    #[error("{0}")]
+    Refused(String),
+    /// The recording has no answer here: it ends inside this call, or the call was ended here.
+    #[error("the recording ends here")]
+    Ended,
+    /// The guest deviated from the recording: see [`Tape::replay_outcome`].
+    #[error("the replay has left its recording")]
+    Diverged,
+    /// The journal can't be written.
+    #[error(transparent)]
+    Journal(JournalError),
+    /// The question or its answer has no JSON form.
+    #[error("`{name}` can't be recorded")]
+    Unwritable {
+        /// The question.
+        name: String,
+        /// The error.
+        source: serde_json::Error,
+    },
+    /// The host used the tape out of order.
+    #[error("{0}")]
+    Misplaced(&'static str),
+}
+
+impl TapeError {
+    fn unwritable(name: &str) -> impl FnOnce(serde_json::Error) -> Self {
+        |source| Self::Unwritable {
+            name: name.to_owned(),
+            source,
+        }
+    }
+}
+
+impl From<Refusal> for TapeError {
+    fn from(Refusal(reason): Refusal) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl From<JournalError> for TapeError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Misplaced(what) => Self::Misplaced(what),
+            error => Self::Journal(error),
+        }
+    }
+}
 
 /// The tape of one instance.
 #[derive(Debug)]
-pub struct Tape {
-    mode: Mode,
-}
+pub struct Tape(Mode);
 
 #[derive(Debug)]
 enum Mode {
@@ -52,22 +101,18 @@ enum Mode {
 impl Tape {
     /// Passes every question on and keeps nothing.
     pub fn off() -> Self {
-        Self { mode: Mode::Off }
+        Self(Mode::Off)
     }
 
     /// Records to a journal with a started or continued segment.
     pub fn record(journal: Journal) -> Self {
-        Self {
-            mode: Mode::Record(Recording::new(Sink::Journal(Box::new(journal)))),
-        }
+        Self(Mode::Record(Recording::new(Sink::Journal(Box::new(journal)))))
     }
 
     /// Keeps the entries until [`Tape::take_entries`]. Numbers begin at 1, as after a header. Questions outside calls
     /// are accepted, too: there is no file whose order they would break.
     pub fn memory() -> Self {
-        Self {
-            mode: Mode::Record(Recording::new(Sink::memory())),
-        }
+        Self(Mode::Record(Recording::new(Sink::memory())))
     }
 
     /// Answers from a recording. `digest` is that of the replaying guest: if it is the recorded one, a trap must have
@@ -79,23 +124,20 @@ impl Tape {
     /// As [`Tape::replay`], but accepts questions and results that differ only in fields covered by rules. The outcome
     /// includes their number.
     pub fn replay_accepting(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
-        Self {
-            mode: Mode::Replay(Box::new(Replay::new(segment, digest, accepted))),
-        }
+        Self(Mode::Replay(Box::new(Replay::new(segment, digest, accepted))))
     }
 
     /// Answers from a recording, and compares the guest's writes and results, but not its reads: for a different guest.
     /// The host answers unrecorded questions about time, randomness and the like.
     pub fn compare_decisions(segment: Segment, digest: &str, accepted: Arc<Accepted>, questions: Questions) -> Self {
-        Self {
-            mode: Mode::Decisions(Box::new(Decisions::new(segment, digest, accepted, questions))),
-        }
+        let decisions = Decisions::new(segment, digest, accepted, questions);
+        Self(Mode::Decisions(Box::new(decisions)))
     }
 
     /// Continues a replay with later entries: whole calls, whatever their numbers. Only if there was no divergence so
     /// far and everything is used up. From here on [`Tape::replay_outcome`] is that of these entries.
     pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Replay(replay) => replay.progress.feed(entries),
             Mode::Decisions(decisions) => decisions.progress.feed(entries),
             Mode::Off | Mode::Record(_) => Err(TapeError::Misplaced("only a replay takes recorded entries")),
@@ -104,7 +146,7 @@ impl Tape {
 
     /// Whether answers come from a recording.
     pub fn is_replay(&self) -> bool {
-        matches!(self.mode, Mode::Replay(_) | Mode::Decisions(_))
+        matches!(self.0, Mode::Replay(_) | Mode::Decisions(_))
     }
 
     /// Takes the guest's question `name` and returns its answer: the recorded one, or the one from `ask`, which is
@@ -120,8 +162,7 @@ impl Tape {
         if let Some(answer) = self.known(name, args)? {
             return Ok(answer);
         }
-        let answer = ask().await;
-        self.answered(name, answer)
+        self.answered(name, ask().await)
     }
 
     /// [`Tape::call`] for an answer that needs no waiting.
@@ -143,7 +184,7 @@ impl Tape {
         A: Serialize + ?Sized,
         R: Serialize + DeserializeOwned,
     {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Off => Ok(None),
             Mode::Record(recording) => {
                 recording.asked(name, args)?;
@@ -157,9 +198,9 @@ impl Tape {
 
     /// Takes the answer of a backend.
     fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Record(recording) => recording.answered(name, answer),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => answer.map_err(TapeError::from),
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => Ok(answer?),
         }
     }
 
@@ -173,19 +214,17 @@ impl Tape {
         by: Option<&By>,
         about: Option<&str>,
     ) -> Result<(), TapeError> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.begin_call(at_ms, name, args, by, about),
-            Mode::Replay(_) | Mode::Decisions(_) => {
-                Err(TapeError::Misplaced("a replay takes its calls from the recording"))
-            }
+            _ => Err(TapeError::Misplaced("a replay takes its calls from the recording")),
         }
     }
 
     /// Records how the call ended, or compares that with the recording. In that case, [`TapeError::Diverged`] means
     /// that it differs.
     pub fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.end_call(ending),
             Mode::Replay(replay) => replay.end_call(ending),
@@ -200,22 +239,22 @@ impl Tape {
     /// # Errors
     /// If nothing is being recorded.
     pub fn give_again(&mut self, answers: Vec<Answered>, anew: AskedAnew) -> Result<(), TapeError> {
-        let recording = self.recording_mut();
-        let recording = recording.ok_or(TapeError::Misplaced("only what is recorded is given answers again"))?;
-        recording.give_again(Again::new(answers, anew));
+        let misplaced = TapeError::Misplaced("only what is recorded is given answers again");
+        let recording = self.recording_mut().ok_or(misplaced)?;
+        recording.again = Some(Box::new(Again::new(answers, anew)));
         Ok(())
     }
 
     /// How many answers of [`Tape::give_again`] were used; later questions are answered live. Call this when that call
     /// has ended. `None` if there were none.
     pub fn given_again(&mut self) -> Option<GivenAgain> {
-        self.recording_mut()?.given_again().map(Again::came)
+        self.recording_mut()?.again.take().map(|again| again.came())
     }
 
     /// The next recorded call that the host must make in a replay, and the number of its entry; `None` if the recording
     /// ends, the guest has diverged, the last call was not ended, or this is not a replay.
     pub fn next_call(&mut self) -> Option<(u64, Call)> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Replay(replay) => replay.next_call(),
             Mode::Decisions(decisions) => decisions.next_call(),
             Mode::Off | Mode::Record(_) => None,
@@ -226,7 +265,7 @@ impl Tape {
     /// the call ended by deadline, memory or cancellation. Returns true if so. The guest's further actions do not
     /// affect the outcome, so the caller need not wait for them.
     pub fn stop_at_end(&mut self) -> bool {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Replay(replay) => replay.progress.stop_at_end(),
             Mode::Decisions(decisions) => decisions.stop_at_end(),
             Mode::Off | Mode::Record(_) => false,
@@ -235,7 +274,7 @@ impl Tape {
 
     /// The outcome of the replay so far; `None` if this is not a replay.
     pub fn replay_outcome(&self) -> Option<Outcome> {
-        match &self.mode {
+        match &self.0 {
             Mode::Replay(replay) => Some(replay.progress.outcome(true)),
             Mode::Decisions(decisions) => Some(decisions.progress.outcome(false)),
             Mode::Off | Mode::Record(_) => None,
@@ -244,7 +283,7 @@ impl Tape {
 
     /// Begins a segment with the instance's current state. Only between calls, or before the first.
     pub fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.rotate(header),
             Mode::Replay(_) | Mode::Decisions(_) => Err(TapeError::Misplaced("a replay writes no segment")),
@@ -258,13 +297,12 @@ impl Tape {
 
     /// The entries of a memory tape since the last call; empty for any other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
-        let recording = self.recording_mut();
-        recording.map(Recording::take_entries).unwrap_or_default()
+        self.recording_mut().map(Recording::take_entries).unwrap_or_default()
     }
 
     /// The journal being written.
     pub fn journal(&self) -> Option<&Journal> {
-        match &self.mode {
+        match &self.0 {
             Mode::Record(recording) => recording.journal(),
             Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }
@@ -276,7 +314,7 @@ impl Tape {
     }
 
     fn recording_mut(&mut self) -> Option<&mut Recording> {
-        match &mut self.mode {
+        match &mut self.0 {
             Mode::Record(recording) => Some(recording),
             Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }

@@ -4,7 +4,7 @@
 //! one torn line at the end, and opening the journal cuts it off. After a failed write, nothing more is written: a
 //! journal may end early, but it never has a gap.
 //!
-//! `line.rs` defines the lines, `order.rs` their order; only the tape writes entries.
+//! `line.rs` defines the lines, `entry.rs` their order; only the tape writes entries.
 
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 use trueup_base::replace::{self, Durable};
 use trueup_base::{folder, text};
 
-use crate::entry::Header;
+use crate::entry::{Header, Kind, Position};
 use crate::files::{Files, Owner};
 use crate::folder::{SegmentFile, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
 use crate::line;
-use crate::order::{Kind, Position};
 use crate::reader::{ReadError, Segment, Torn};
 
 /// When a line counts as safe.
@@ -139,15 +138,6 @@ struct Growing {
 }
 
 impl Growing {
-    fn of(file: SegmentFile, segment: &Segment) -> Self {
-        Self {
-            file,
-            header_bytes: segment.header_bytes,
-            entries: segment.entries.len() as u64,
-            position: segment.position,
-        }
-    }
-
     /// The number of the entry after its last one.
     fn next_n(&self) -> u64 {
         self.file.first.saturating_add(1).saturating_add(self.entries)
@@ -169,12 +159,8 @@ fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> 
                 }
                 if segment.first != file.first {
                     let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
-                    return Err(ReadError::Damaged {
-                        file: segment.name,
-                        line: 1,
-                        reason,
-                    }
-                    .into());
+                    let (file, line) = (segment.name, 1);
+                    return Err(ReadError::Damaged { file, line, reason }.into());
                 }
                 let bytes = segment.bytes;
                 let next_n = next_n.max(segment.next_n());
@@ -204,9 +190,12 @@ impl Journal {
         folder::make(dir, durable).map_err(failed("create", dir))?;
         let mut older = VecDeque::from(segment_files(dir)?);
         let (next_n, newest, torn) = take_newest(&mut older)?;
-        let (found, newest) = newest
-            .map(|(file, segment)| (Growing::of(file, &segment), segment))
-            .unzip();
+        let found = newest.as_ref().map(|(file, segment)| Growing {
+            file: file.clone(),
+            header_bytes: segment.header_bytes,
+            entries: segment.entries.len() as u64,
+            position: segment.position,
+        });
         let journal = Self {
             dir: dir.to_owned(),
             options,
@@ -221,6 +210,7 @@ impl Journal {
             last_sync: None,
             stopped: None,
         };
+        let newest = newest.map(|(_, segment)| segment);
         Ok(Opened { journal, newest, torn })
     }
 
@@ -243,11 +233,7 @@ impl Journal {
     /// that failed or never ended.
     pub fn start_segment(&mut self, header: &Header) -> Result<(), JournalError> {
         self.check_not_stopped()?;
-        if self
-            .growing
-            .as_ref()
-            .is_some_and(|growing| growing.position.inside_call())
-        {
+        if self.position().inside_call() {
             return Err(JournalError::Misplaced("a segment can't begin inside a call"));
         }
         let position = Position::Start.then(Kind::Header).map_err(JournalError::Misplaced)?;
@@ -258,15 +244,11 @@ impl Journal {
             // From here on, syncs only affect the new file.
             self.sync_now()?;
         }
-        let path = segment_path(&self.dir, self.next_n);
+        let (first, bytes) = (self.next_n, line.len() as u64);
+        let path = segment_path(&self.dir, first);
         let started = self.create(&path, &line);
         self.stop_on_error(started)?;
-        let bytes = line.len() as u64;
-        let file = SegmentFile {
-            first: self.next_n,
-            path,
-            bytes,
-        };
+        let file = SegmentFile { first, path, bytes };
         self.next_n += 1;
         if let Some(before) = self.growing.take().or(self.found.take()) {
             self.older.push_back(before.file);
@@ -285,19 +267,16 @@ impl Journal {
     /// the next entry's number follows its last one. After a power failure it may not: later entries were lost with
     /// their segments.
     pub fn can_continue(&self) -> bool {
-        let next_n = self.next_n;
-        self.found
-            .as_ref()
-            .is_some_and(|found| found.position.can_go_on() && found.next_n() == next_n)
+        let found = self.found.as_ref();
+        found.is_some_and(|found| found.position.can_go_on() && found.next_n() == self.next_n)
     }
 
     /// Continues in the newest segment that [`Journal::open`] found, if [`Journal::can_continue`].
     pub fn continue_segment(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         if !self.can_continue() {
-            return Err(JournalError::Misplaced(
-                "there is no segment that can be continued: begin one",
-            ));
+            let misplaced = "there is no segment that can be continued: begin one";
+            return Err(JournalError::Misplaced(misplaced));
         }
         self.growing = self.found.take();
         Ok(())
@@ -307,9 +286,7 @@ impl Journal {
     /// instance's data was lost with them. A segment must begin after it.
     pub fn roll_back(&mut self, last_valid: u64) -> Result<(), JournalError> {
         self.check_not_stopped()?;
-        if let Some(found) = self.found.take() {
-            self.growing = Some(found);
-        }
+        self.growing = self.found.take().or(self.growing.take());
         // If entries between this segment's end and the next one were lost, its own count continues.
         let n = self.growing.as_ref().map_or(self.next_n, Growing::next_n);
         let mut line = Vec::new();
@@ -365,11 +342,12 @@ impl Journal {
     /// Whether an entry of this kind could be written now. Checked before the host does anything that must be recorded.
     pub(crate) fn check(&self, kind: Kind) -> Result<Position, JournalError> {
         self.check_not_stopped()?;
-        let position = self
-            .growing
-            .as_ref()
-            .map_or(Position::Start, |growing| growing.position);
-        position.then(kind).map_err(JournalError::Misplaced)
+        self.position().then(kind).map_err(JournalError::Misplaced)
+    }
+
+    fn position(&self) -> Position {
+        let growing = self.growing.as_ref();
+        growing.map_or(Position::Start, |growing| growing.position)
     }
 
     /// Writes one line, including its newline, with the number of the next entry.
@@ -403,11 +381,8 @@ impl Journal {
     }
 
     fn create(&mut self, path: &Path, header: &[u8]) -> Result<(), JournalError> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(path)
-            .map_err(failed("create", path))?;
+        let created = OpenOptions::new().append(true).create_new(true).open(path);
+        let file = created.map_err(failed("create", path))?;
         write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
         self.files.wrote(header.len());
         // An interval limits what a crash of the machine may lose. A segment's beginning is more important, since older
@@ -441,13 +416,11 @@ impl Journal {
     }
 
     fn check_not_stopped(&self) -> Result<(), JournalError> {
-        match &self.stopped {
-            Some(reason) => Err(JournalError::Stopped {
-                dir: self.dir.clone(),
-                reason: reason.clone(),
-            }),
-            None => Ok(()),
-        }
+        let Some(reason) = self.stopped.clone() else {
+            return Ok(());
+        };
+        let dir = self.dir.clone();
+        Err(JournalError::Stopped { dir, reason })
     }
 
     fn stop_on_error(&mut self, done: Result<(), JournalError>) -> Result<(), JournalError> {

@@ -185,7 +185,7 @@ fn as_expected_and_was<S: Serializer>(differences: &[Difference], serializer: S)
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trueup_journal::differences;
+    use trueup_journal::differences_under;
 
     use super::*;
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn failure() -> Failure {
-        let differences = differences(&json!({"Ok": {"created": 4}}), &json!({"Ok": {"created": 3}}));
+        let differences = differences_under("", &json!({"Ok": {"created": 4}}), &json!({"Ok": {"created": 3}}));
         let problems = vec![
             Problem {
                 message: "the answer differs:".into(),

@@ -16,9 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::TapeError;
-use super::compare::{compare_values, given};
-use super::progress::Progress;
+use super::TapeError;
+use super::progress::{Progress, compare_values, given};
 use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};

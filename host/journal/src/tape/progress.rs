@@ -1,13 +1,18 @@
-//! How far a replay has come in its recording, and what it has found: the same for a replay entry by entry and for a
-//! comparison of decisions.
+//! How far a replay has come in its recording, what it has found, and how questions and results compare under the
+//! rules: the same for a replay entry by entry and for a comparison of decisions.
 
 use std::sync::Arc;
 
-use super::answer::TapeError;
-use super::compare::{Compared, compare_endings};
-use crate::accepted::Accepted;
-use crate::divergence::{Outcome, Reads, Tally};
-use crate::entry::{Call, Ending, Entry, Event, first_asks};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::TapeError;
+use super::questions::OnePart;
+use crate::accepted::{Accepted, result_of};
+use crate::difference::{Difference, differences_under};
+use crate::divergence::{Divergence, Outcome, Reads, Tally};
+use crate::entry::{Ask, Call, Ending, Entry, Event, first_asks};
 use crate::reader::Segment;
 
 #[derive(Debug)]
@@ -52,13 +57,13 @@ enum Phase {
 
 impl Progress {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
+        let (end_n, recorded) = (segment.next_n(), segment.entries.len() as u64 + 1);
+        let entries = segment.entries.into_iter();
         Self {
             same_guest: segment.header.digest == digest,
-            end_n: segment.next_n(),
-            recorded: segment.entries.len() as u64 + 1,
-            entries: segment
-                .entries
-                .into_iter()
+            end_n,
+            recorded,
+            entries: entries
                 .filter(|entry| !matches!(entry.event, Event::RolledBack(_)))
                 .collect(),
             at: 0,
@@ -103,9 +108,8 @@ impl Progress {
     pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         let all_used = self.at >= self.entries.len();
         if !self.may_begin_call() || !all_used {
-            return Err(TapeError::Misplaced(
-                "a replay goes on only where it was the same so far",
-            ));
+            let misplaced = "a replay goes on only where it was the same so far";
+            return Err(TapeError::Misplaced(misplaced));
         }
         if let Some(last) = entries.last() {
             self.end_n = last.n.saturating_add(1);
@@ -157,9 +161,7 @@ impl Progress {
     /// Ends the current call, whose questions are all used.
     pub(super) fn end_call(&mut self) {
         self.note_short();
-        let has_ending = self
-            .entry()
-            .is_some_and(|entry| matches!(entry.event, Event::Ending(_)));
+        let has_ending = matches!(self.entry().map(|entry| &entry.event), Some(Event::Ending(_)));
         self.at += usize::from(has_ending);
         self.calls += 1;
         self.phase = Phase::Between;
@@ -252,16 +254,130 @@ fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<Str
     let Some(entry) = ending else {
         return Some(format!("the recording ends inside `{name}` (entry {begun})"));
     };
-    match &entry.event {
-        Event::Ending(Ending::Deadline(text)) => Some(format!(
-            "`{name}` was ended by its deadline at entry {}: {text}",
-            entry.n
-        )),
-        Event::Ending(Ending::Memory(text)) => Some(format!(
-            "`{name}` was ended by its memory limit at entry {}: {text}",
-            entry.n
-        )),
-        Event::Ending(Ending::Cancelled(text)) => Some(format!("`{name}` was cancelled at entry {}: {text}", entry.n)),
-        _ => None,
+    let Event::Ending(ending) = &entry.event else {
+        return None;
+    };
+    let (how, text) = match ending {
+        Ending::Deadline(text) => ("ended by its deadline", text),
+        Ending::Memory(text) => ("ended by its memory limit", text),
+        Ending::Cancelled(text) => ("cancelled", text),
+        Ending::Result(_) | Ending::Trap(_) => return None,
+    };
+    Some(format!("`{name}` was {how} at entry {}: {text}", entry.n))
+}
+
+/// How the arguments of a question, or the endings of a call, compare. `Ok`: they are the same (0), or they differ as
+/// rules allow (1).
+pub(super) type Compared = Result<u64, Divergence>;
+
+/// Compare bytes first, since the same guest gives the same text; then values.
+pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Compared {
+    if ask.args.get().as_bytes() == replayed {
+        return Ok(0);
+    }
+    let whole = |args| OnePart { args, element: None };
+    let recorded = whole(value_of(ask.args.get().as_bytes()));
+    compare_values(&ask.name, &recorded, &whole(value_of(replayed)), accepted)
+}
+
+/// Compares the arguments of two questions of one name, each with at most one element of its list.
+pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart, accepted: &Accepted) -> Compared {
+    let mut differences = differences_under("args", &recorded.args, &replayed.args);
+    if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
+        differences.extend(differences_under(&format!("args.{list}[{at}]"), recorded, replayed));
+    }
+    judged(differences, name, accepted, |differences| {
+        let ask = name.to_owned();
+        Divergence::Args { ask, differences }
+    })
+}
+
+/// How the differences of an entry count under the rules.
+fn judged(
+    differences: Vec<Difference>,
+    entry: &str,
+    accepted: &Accepted,
+    divergence: impl FnOnce(Vec<Difference>) -> Divergence,
+) -> Compared {
+    let differs = u64::from(!differences.is_empty());
+    match accepted.left(entry, differences) {
+        left if left.is_empty() => Ok(differs),
+        left => Err(divergence(left)),
+    }
+}
+
+/// A recorded answer as the guest gets it, or how the replay diverges because it can't be given.
+pub(super) fn given<R: DeserializeOwned>(n: u64, name: &str, answer: &RawValue) -> Result<R, Outcome> {
+    serde_json::from_str(answer.get()).map_err(|error| {
+        let divergence = Divergence::Answer {
+            ask: name.to_owned(),
+            reason: error.to_string(),
+        };
+        Outcome::Diverged { n, divergence }
+    })
+}
+
+/// Compares two endings; they count as the same if they are not comparable: a recorded deadline, memory limit or
+/// cancellation does not show what the guest would have done. Compares the texts of two traps only if it is the
+/// `same_guest`.
+fn compare_endings(
+    call: &str,
+    recorded: &Ending,
+    replayed: &Ending,
+    same_guest: bool,
+    accepted: &Accepted,
+) -> Compared {
+    match (recorded, replayed) {
+        (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => Ok(0),
+        (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => Ok(0),
+        (Ending::Result(recorded), Ending::Result(replayed)) => {
+            if recorded.get() == replayed.get() {
+                return Ok(0);
+            }
+            let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
+            let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
+            judged(differences, &result_of(call), accepted, |differences| {
+                let call = call.to_owned();
+                Divergence::Result { call, differences }
+            })
+        }
+        (recorded, replayed) => Err(Divergence::Ending {
+            call: call.to_owned(),
+            recorded: text_of(recorded),
+            replayed: text_of(replayed),
+        }),
+    }
+}
+
+/// Whether two texts describe one trap. Functions may be listed differently than by the recording host, and recordings
+/// of an older host may lack a panic's text.
+fn is_same_trap(recorded: &str, replayed: &str) -> bool {
+    const NO_TEXT: &str = "trapped: `unreachable`";
+    // The name before it may be the guest's name in the configuration.
+    fn of_call(text: &str) -> &str {
+        text.split_once(" in `").map_or(text, |(_, call)| call)
+    }
+    fn cause(text: &str) -> Option<&str> {
+        of_call(text).split(" (at ").next()
+    }
+    fn panic(text: &str) -> Option<&str> {
+        let (place, what) = of_call(text).split_once("trapped: ")?;
+        (what.starts_with("`unreachable`") || what.starts_with("panicked at ")).then_some(place)
+    }
+    let has_no_text = recorded.contains(NO_TEXT) || replayed.contains(NO_TEXT);
+    cause(recorded) == cause(replayed)
+        || (has_no_text && panic(recorded).is_some() && panic(recorded) == panic(replayed))
+}
+
+/// serde_json wrote both sides, so both parse; other text would be compared as text.
+fn value_of(json: &[u8]) -> Value {
+    serde_json::from_slice(json).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(json)))
+}
+
+fn text_of(ending: &Ending) -> String {
+    let (key, value) = ending.parts();
+    match value {
+        Ok(raw) => format!("{key} {}", raw.get()),
+        Err(text) => format!("{key} {}", Value::from(text)),
     }
 }

@@ -74,13 +74,11 @@ pub(super) fn parts_of(question: &Question, mut args: Value) -> Vec<OnePart> {
     let Some((list, elements)) = list else {
         return vec![OnePart { args, element: None }];
     };
-    let elements = elements.into_iter().enumerate();
-    elements
-        .map(|(at, value)| OnePart {
-            args: args.clone(),
-            element: Some((list, at, value)),
-        })
-        .collect()
+    let part = |(at, value)| OnePart {
+        args: args.clone(),
+        element: Some((list, at, value)),
+    };
+    elements.into_iter().enumerate().map(part).collect()
 }
 
 /// One recorded question, or one element of it.
@@ -117,14 +115,11 @@ struct Queue {
 impl Queue {
     /// The first one that was not asked.
     fn next(&mut self, all: &[Part]) -> Option<usize> {
-        let is_used = |at: usize| all.get(at).is_some_and(|part| part.used);
-        loop {
-            let next = *self.parts.get(self.passed)?;
-            if !is_used(next) {
-                return Some(next);
-            }
+        let is_used = |at: &usize| all.get(*at).is_some_and(|part| part.used);
+        while self.parts.get(self.passed).is_some_and(is_used) {
             self.passed += 1;
         }
+        self.parts.get(self.passed).copied()
     }
 }
 
@@ -170,9 +165,7 @@ impl CallQuestions {
             if question.kind == Kind::Write {
                 writes += parts.len();
             }
-            for part in parts {
-                call.add(part);
-            }
+            parts.into_iter().for_each(|part| call.add(part));
         }
         call
     }
@@ -221,10 +214,8 @@ impl CallQuestions {
         let again = of_now.and_then(|queue| queue.parts.last().copied());
         let again = again.filter(|_| self.repeats < REPEATS_MAX);
         let Some(at) = next.or(again).or_else(|| self.left(&key)) else {
-            let elsewhere = self
-                .same
-                .get(&key)
-                .and_then(|queue| self.parts.get(*queue.parts.first()?));
+            let same = self.same.get(&key);
+            let elsewhere = same.and_then(|queue| self.parts.get(*queue.parts.first()?));
             return elsewhere.map_or(Found::Nothing, |part| Found::Elsewhere(part.n));
         };
         self.repeats += u64::from(next.is_none() && again.is_some());

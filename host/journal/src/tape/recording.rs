@@ -2,16 +2,23 @@
 //!
 //! A question is serialised before it is answered. So a question that is never answered (the host refused it, or
 //! cancelled the call while it waited) is still recorded.
+//!
+//! Recorded answers can be given again while a call is recorded anew. As long as the guest asks the same questions, it
+//! gets the same answers. From the first different question on, or after the last recorded answer, all questions are
+//! answered live.
+
+use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::again::Again;
-use super::answer::{Refusal, TapeError};
-use crate::entry::{By, Ending, Entry, Header};
+use super::{Refusal, TapeError};
+use crate::divergence::Asked;
+use crate::entry::{By, Ending, Entry, Header, Kind, Position};
+use crate::interrupted::{Answered, GivenAgain};
 use crate::line;
-use crate::order::{Kind, Position};
 use crate::writer::Journal;
 
 /// A larger buffer is freed after its line: one answer of 64 MiB must not cost each of many instances as much.
@@ -26,7 +33,7 @@ pub(super) struct Recording {
     /// Where the arguments of that question begin in the line.
     args_at: usize,
     /// Answers that the next call, or the current one, gets again.
-    again: Option<Box<Again>>,
+    pub(super) again: Option<Box<Again>>,
 }
 
 #[derive(Debug)]
@@ -48,16 +55,6 @@ impl Recording {
             args_at: 0,
             again: None,
         }
-    }
-
-    /// The next call gets these answers again.
-    pub(super) fn give_again(&mut self, again: Again) {
-        self.again = Some(Box::new(again));
-    }
-
-    /// How far that got; from here on everything is answered live.
-    pub(super) fn given_again(&mut self) -> Option<Again> {
-        self.again.take().map(|again| *again)
     }
 
     /// The repeated answer to the last question; `None` if it must be asked live.
@@ -82,13 +79,10 @@ impl Recording {
 
     /// Records the answer to the last question, and passes it on.
     pub(super) fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                self.leave_unanswered()?;
-                return Err(refusal.into());
-            }
-        };
+        if answer.is_err() {
+            self.leave_unanswered()?;
+        }
+        let answer = answer?;
         let question_bytes = self.line.len();
         self.line.extend_from_slice(line::ANSWER);
         if let Err(error) = serde_json::to_writer(&mut self.line, &answer) {
@@ -117,9 +111,8 @@ impl Recording {
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
         self.leave_unanswered()?;
         line::ending(&mut self.line, self.sink.next_n(), ending);
-        self.write(Kind::Ending {
-            failed: ending.failed(),
-        })
+        let failed = ending.failed();
+        self.write(Kind::Ending { failed })
     }
 
     pub(super) fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
@@ -160,10 +153,10 @@ impl Recording {
 
     /// Records the pending question, if there is one, as one that was never answered.
     fn leave_unanswered(&mut self) -> Result<(), TapeError> {
-        if !std::mem::take(&mut self.pending) {
-            return Ok(());
+        match std::mem::take(&mut self.pending) {
+            true => self.write(Kind::Ask { answered: false }),
+            false => Ok(()),
         }
-        self.write(Kind::Ask { answered: false })
     }
 
     fn write(&mut self, kind: Kind) -> Result<(), TapeError> {
@@ -221,4 +214,55 @@ impl Sink {
             }
         }
     }
+}
+
+/// Returns by a question's name whether it is answered live in any case.
+pub type AskedAnew = fn(&str) -> bool;
+
+#[derive(Debug)]
+pub(super) struct Again {
+    answers: VecDeque<Answered>,
+    anew: AskedAnew,
+    came: GivenAgain,
+}
+
+impl Again {
+    pub(super) fn new(answers: Vec<Answered>, anew: AskedAnew) -> Self {
+        Self {
+            answers: answers.into_iter().filter(|answered| !anew(&answered.ask)).collect(),
+            anew,
+            came: GivenAgain::default(),
+        }
+    }
+
+    /// The recorded answer to this question; `None` if it must be asked live.
+    pub(super) fn answer<R: DeserializeOwned>(&mut self, name: &str, args: &[u8]) -> Option<R> {
+        if (self.anew)(name) || self.came.differs.is_some() {
+            return None;
+        }
+        let next = self.answers.front()?;
+        let is_same = next.ask == name && same(next.args.get().as_bytes(), args);
+        let answer = is_same.then(|| serde_json::from_str(next.answer.get()).ok()).flatten();
+        if answer.is_some() {
+            self.answers.pop_front();
+            self.came.given += 1;
+        } else {
+            let recorded = Asked::new(&next.ask, next.args.get());
+            self.came.differs = Some((recorded, Asked::new(name, String::from_utf8_lossy(args))));
+        }
+        answer
+    }
+
+    pub(super) fn came(self) -> GivenAgain {
+        GivenAgain {
+            left: self.answers.len(),
+            ..self.came
+        }
+    }
+}
+
+/// Compare bytes first, since the same guest gives the same text; then values.
+fn same(recorded: &[u8], asked: &[u8]) -> bool {
+    let value = |json| serde_json::from_slice::<Value>(json).ok();
+    recorded == asked || value(recorded).is_some_and(|recorded| value(asked) == Some(recorded))
 }

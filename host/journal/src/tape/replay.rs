@@ -9,9 +9,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::TapeError;
-use super::compare::{compare_args, given};
-use super::progress::Progress;
+use super::TapeError;
+use super::progress::{Progress, compare_args, given};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Call, Ending, Entry, Event};
@@ -24,13 +23,8 @@ pub(super) struct Replay {
     args: Vec<u8>,
 }
 
-/// The content of the recording at a question's place.
-enum Found<R> {
-    /// `accepted`: 1 if the question differs from the recorded one as rules allow.
-    Answer {
-        answer: R,
-        accepted: u64,
-    },
+/// Why the recording has no answer at a question's place.
+enum Missing {
     /// The call was cut short, after this many more entries.
     Ended {
         after: usize,
@@ -55,51 +49,47 @@ impl Replay {
         self.args.clear();
         serde_json::to_writer(&mut self.args, args).map_err(TapeError::unwritable(name))?;
         match self.look_up(name) {
-            Found::Answer { answer, accepted } => {
+            Ok((answer, accepted)) => {
                 self.progress.accepted_count += accepted;
                 self.progress.at += 1;
                 Ok(answer)
             }
-            Found::Ended { after } => {
+            Err(Missing::Ended { after }) => {
                 self.progress.at += after;
                 self.progress.cut_short();
                 Err(TapeError::Ended)
             }
-            Found::Otherwise(outcome) => Err(self.progress.diverge(outcome)),
+            Err(Missing::Otherwise(outcome)) => Err(self.progress.diverge(outcome)),
         }
     }
 
-    /// Compares the current question with the next entry.
-    fn look_up<R: DeserializeOwned>(&self, name: &str) -> Found<R> {
+    /// The recorded answer to the current question, which must be that of the next entry; and 1 if it differs from the
+    /// recorded one as rules allow, else 0.
+    fn look_up<R: DeserializeOwned>(&self, name: &str) -> Result<(R, u64), Missing> {
         let asked = || Asked::new(name, String::from_utf8_lossy(&self.args));
-        let Some(entry) = self.progress.entry() else {
-            return Found::Ended { after: 0 };
+        let Some(Entry { n, event }) = self.progress.entry() else {
+            return Err(Missing::Ended { after: 0 });
         };
-        match &entry.event {
+        let n = *n;
+        let diverged = |divergence| Missing::Otherwise(Outcome::Diverged { n, divergence });
+        match event {
             Event::Ask(ask) if ask.name == name => {
-                match (compare_args(ask, &self.args, &self.progress.accepted), &ask.answer) {
-                    (Err(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
-                    (Ok(accepted), Some(answer)) => given(entry.n, name, answer)
-                        .map_or_else(Found::Otherwise, |answer| Found::Answer { answer, accepted }),
-                    (_, None) => Found::Ended { after: 1 },
-                }
+                let accepted = compare_args(ask, &self.args, &self.progress.accepted).map_err(diverged)?;
+                let answer = ask.answer.as_ref().ok_or(Missing::Ended { after: 1 })?;
+                Ok((given(n, name, answer).map_err(Missing::Otherwise)?, accepted))
             }
-            Event::Ask(ask) => {
-                let divergence = Divergence::Question {
-                    recorded: Asked::new(&ask.name, ask.args.get()),
-                    asked: asked(),
-                };
-                Found::Otherwise(Outcome::Diverged { n: entry.n, divergence })
+            Event::Ask(ask) => Err(diverged(Divergence::Question {
+                recorded: Asked::new(&ask.name, ask.args.get()),
+                asked: asked(),
+            })),
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => {
+                Err(Missing::Ended { after: 0 })
             }
-            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Found::Ended { after: 0 },
-            Event::Ending(Ending::Result(_) | Ending::Trap(_))
-            | Event::Call(_)
-            | Event::Header(_)
-            | Event::RolledBack(_) => Found::Otherwise(Outcome::AskedUnrecorded {
-                n: entry.n,
+            _ => Err(Missing::Otherwise(Outcome::AskedUnrecorded {
+                n,
                 asked: asked(),
                 elsewhere: None,
-            }),
+            })),
         }
     }
 
