@@ -111,9 +111,8 @@ impl Campaign {
 
     /// Whether this process wrote what was last seen.
     pub fn is_mine(&self) -> bool {
-        self.seen
-            .as_ref()
-            .is_some_and(|seen| seen.exists && self.me().wrote(&seen.record))
+        let seen = self.seen.as_ref();
+        seen.is_some_and(|seen| seen.exists && self.me().wrote(&seen.record))
     }
 
     /// Whether this process ever tried to become the holder.
@@ -131,10 +130,8 @@ impl Campaign {
     /// The Lease to write, as the holder. Its version tells a late answer to an earlier draft apart.
     pub fn draft(&mut self, wall: Timestamp) -> Lease {
         let now = self.next_written(wall);
-        let version = self
-            .lease
-            .as_ref()
-            .and_then(|lease| lease.metadata.resource_version.clone());
+        let lease = self.lease.as_ref();
+        let version = lease.and_then(|lease| lease.metadata.resource_version.clone());
         let before = self.seen.as_ref().map(|seen| &seen.record);
         let was_mine = before.is_some_and(|record| self.me().wrote(record));
         // An earlier draft on the same version may be the Lease now, or may still become it. This host must then
@@ -194,10 +191,9 @@ impl Campaign {
     pub fn conflicted(&mut self, now: Moment) {
         self.doubtful = true;
         self.conflicts = self.conflicts.saturating_add(1);
-        self.due = if self.conflicts <= CONFLICTS_AT_ONCE_MAX {
-            now
-        } else {
-            self.later(now)
+        self.due = match self.conflicts <= CONFLICTS_AT_ONCE_MAX {
+            true => now,
+            false => self.later(now),
         };
     }
 
@@ -225,10 +221,7 @@ impl Campaign {
 
     /// Whether this host should look at once because of this change of the Lease. `None` if it was deleted.
     pub fn is_news(&self, lease: Option<&Lease>) -> bool {
-        let Some(lease) = lease else {
-            return true;
-        };
-        let Some(seen) = &self.seen else {
+        let (Some(lease), Some(seen)) = (lease, &self.seen) else {
             return true;
         };
         let record = Record::of(lease);
@@ -275,13 +268,9 @@ impl Campaign {
     /// The record that binds this host after a Lease was deleted. Its last writer, whose record this host need not
     /// have seen, may act for as long as any holder.
     fn deleted(&self, record: &Record) -> Record {
+        let usual = self.settings.times.lease_duration;
         Record {
-            lease_duration: Some(
-                self.settings
-                    .times
-                    .lease_duration
-                    .max(record.holds_for(self.settings.times.lease_duration)),
-            ),
+            lease_duration: Some(usual.max(record.holds_for(usual))),
             transitions: record.transitions,
             ..Record::default()
         }

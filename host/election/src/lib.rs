@@ -39,20 +39,16 @@
 
 mod campaign;
 mod decide;
-mod identity;
 mod record;
 mod requests;
 mod run;
 mod settings;
-mod status;
 
 #[cfg(test)]
 mod model_tests;
 
 pub use self::campaign::Campaign;
 pub use self::decide::{Action, Facts, Me, Seen, Why, decide};
-pub use self::identity::identity_of_this_process;
 pub use self::record::Record;
-pub use self::run::{Election, Role};
-pub use self::settings::{Settings, Times};
-pub use self::status::Status;
+pub use self::run::{Election, Role, Status};
+pub use self::settings::{Settings, Times, identity_of_this_process};

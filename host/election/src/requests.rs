@@ -46,8 +46,8 @@ impl Requests {
 
     /// The Lease. `None` if it does not exist.
     pub(super) async fn get(&self, within: Duration) -> Result<Option<Lease>, Failed> {
-        self.answer("get", within, self.leases.get_opt(&self.settings.name))
-            .await
+        let lease = self.leases.get_opt(&self.settings.name);
+        self.answer("get", within, lease).await
     }
 
     /// Writes it: replaces the version that it names, or creates it if it names none.
@@ -65,26 +65,22 @@ impl Requests {
     /// The Lease after each change. `None` if it was deleted. Begins with the server's current one. Ends when the
     /// server or the time limit ends it.
     pub(super) async fn changes(&self, within: Duration) -> Result<impl Stream<Item = Option<Lease>>, Failed> {
-        let parameters = WatchParams::default()
-            .fields(&format!("metadata.name={}", self.settings.name))
-            .timeout(WATCH_SECONDS);
+        let name = format!("metadata.name={}", self.settings.name);
+        let parameters = WatchParams::default().fields(&name).timeout(WATCH_SECONDS);
         // "0" accepts any version that the server has at hand. The server never answers that this version is too old.
-        let events = self
-            .answer("watch", within, self.leases.watch(&parameters, "0"))
-            .await?;
+        let watch = self.leases.watch(&parameters, "0");
+        let events = self.answer("watch", within, watch).await?;
         let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()) + WATCH_GRACE);
         let name = self.settings.name.clone();
         // A server may ignore the selector.
         let is_named = move |lease: &Lease| lease.metadata.name.as_deref() == Some(&*name);
-        let changes = events
-            .take_while(|event| ready(!matches!(event, Ok(WatchEvent::Error(_)) | Err(_))))
-            .filter_map(move |event| {
-                ready(match event {
-                    Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) if is_named(&lease) => Some(Some(lease)),
-                    Ok(WatchEvent::Deleted(lease)) if is_named(&lease) => Some(None),
-                    _ => None,
-                })
-            });
+        let change = move |event| match event {
+            Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) if is_named(&lease) => Some(Some(lease)),
+            Ok(WatchEvent::Deleted(lease)) if is_named(&lease) => Some(None),
+            _ => None,
+        };
+        let events = events.take_while(|event| ready(!matches!(event, Ok(WatchEvent::Error(_)) | Err(_))));
+        let changes = events.filter_map(move |event| ready(change(event)));
         Ok(changes.take_until(end))
     }
 
@@ -113,10 +109,9 @@ fn cause(error: &kube::Error) -> String {
     let kube::Error::Api(status) = error else {
         return text::line(&text::causes(error));
     };
-    let said = if status.message.is_empty() {
-        &status.reason
-    } else {
-        &status.message
+    let said = match status.message.as_str() {
+        "" => &status.reason,
+        message => message,
     };
     let hint = match status.code {
         403 => "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`",

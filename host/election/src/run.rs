@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use trueup_base::fence::{Fence, Moment};
@@ -18,7 +19,6 @@ use super::campaign::Campaign;
 use super::decide::{Action, Why};
 use super::requests::{Failed, Requests};
 use super::settings::Settings;
-use super::status::Status;
 
 /// The maximum number of tries to give a Lease back. The first succeeds, or one after a conflict with a renewal that
 /// was still under way. More conflicts mean that another writer writes all the time; the Lease then expires by
@@ -47,6 +47,41 @@ impl Role {
     }
 }
 
+/// The status of an election for operators: the leader, as this host knows it. Its times are those of wall clocks and
+/// decide nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `namespace/name` of the Lease.
+    pub lease: String,
+    /// This host's name in it.
+    pub identity: String,
+    /// Whether this host leads.
+    pub leading: bool,
+    /// Since when it leads (RFC 3339). Absent if it does not lead.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub leading_since: Option<String>,
+    /// The holder of the Lease, as last seen. Absent if there is none, or it was not seen yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub holder: Option<String>,
+    /// Since when the holder holds it, by the holder's clock.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub acquired: Option<String>,
+    /// When the holder last renewed it, by the holder's clock.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub renewed: Option<String>,
+    /// How often it went from one holder to another.
+    pub transitions: i32,
+    /// How often this host began to lead.
+    pub terms: u64,
+    /// Successful renewals of this host, including acquisitions.
+    pub renewals: u64,
+    /// Requests for the Lease that failed, not counting conflicts.
+    pub failures: u64,
+    /// Why the last request failed, on one line. Absent if it did not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
 /// One host's part in an election.
 pub struct Election {
     requests: Requests,
@@ -59,6 +94,7 @@ pub struct Election {
 
 struct State {
     campaign: Campaign,
+    /// As in [`Status`].
     terms: u64,
     renewals: u64,
     failures: u64,
@@ -205,10 +241,7 @@ impl Election {
                 state.campaign.observed(now, lease);
                 state.read();
             }
-            Err(failed) => {
-                let error = state.failed(failed, sent, now);
-                state.read_error = error;
-            }
+            Err(failed) => state.read_error = state.failed(failed, sent, now),
         }
     }
 
@@ -234,10 +267,7 @@ impl Election {
                     }
                 }
             }
-            Err(failed) => {
-                let error = state.failed(failed, sent, now);
-                state.write_error = error;
-            }
+            Err(failed) => state.write_error = state.failed(failed, sent, now),
         }
     }
 
@@ -248,12 +278,10 @@ impl Election {
         let (lease, identity) = (self.settings.lease(), &self.settings.identity);
         match why {
             // Calls under way may still end; the fence knows until when.
-            Why::Late => tracing::warn!(
-                lease,
-                identity,
-                error = state.error(),
-                "no longer leading: could not renew in time"
-            ),
+            Why::Late => {
+                let error = state.error();
+                tracing::warn!(lease, identity, error, "no longer leading: could not renew in time");
+            }
             Why::Taken => {
                 self.fence.close();
                 tracing::warn!(

@@ -3,6 +3,10 @@
 //! Reads `config.json` in `$DOCKER_CONFIG`, or else in `~/.docker`: `auths`, by host, with `auth` in base64, or
 //! `username` and `password`. It runs no credential helpers: if one would be needed and the registry requires
 //! credentials, the error says so.
+//!
+//! This module also checks where a registry wants credentials sent, before any are sent. A registry names its token
+//! server itself (`WWW-Authenticate: Bearer realm="https://..."`), and the OCI client sends a user's name and password
+//! there, wherever it is. This module accepts only a server that uses HTTPS or is on this machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +14,15 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use oci_client::secrets::RegistryAuth;
+use reqwest::Url;
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use reqwest::redirect::{Attempt, Policy};
 use serde::Deserialize;
+use trueup_base::http::client::is_loopback;
+use trueup_base::regular;
 
 use super::error::NoGuest;
-use trueup_base::regular;
+use super::oci::{AGENT, CONNECT_MAX, SILENCE_MAX, causes};
 
 /// The credentials for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,19 +56,14 @@ struct Entry {
 /// # Errors
 /// One line: what is wrong with the file.
 pub(super) fn of(host: &str) -> Result<Credentials, NoGuest> {
-    match file() {
-        Some(file) => read(&file, host),
+    let folder = std::env::var_os("DOCKER_CONFIG").filter(|folder| !folder.is_empty());
+    let folder = folder.map(PathBuf::from);
+    match folder.or_else(|| Some(std::env::home_dir()?.join(".docker"))) {
+        Some(folder) => read(&folder.join("config.json"), host),
         None => Ok(anonymous(format!(
             "set DOCKER_CONFIG to a folder with `config.json`, and log in to {host}"
         ))),
     }
-}
-
-fn file() -> Option<PathBuf> {
-    let folder = std::env::var_os("DOCKER_CONFIG").filter(|folder| !folder.is_empty());
-    let folder = folder.map(PathBuf::from);
-    let folder = folder.or_else(|| Some(std::env::home_dir()?.join(".docker")))?;
-    Some(folder.join("config.json"))
 }
 
 fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
@@ -70,44 +74,35 @@ fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(anonymous(log_in)),
         Err(error) => return Err(NoGuest(format!("credentials in {shown}: can't read them: {error}"))),
     };
-    let known: File = serde_json::from_str(&text)
+    let known: File = serde_json::from_str(&text).map_err(|error| {
         // The parser's message may contain a secret, so report only the position.
-        .map_err(|error| {
-            NoGuest(format!(
-                "credentials in {shown}: not as `docker login` writes them, line {}",
-                error.line()
-            ))
-        })?;
-    let entry = known
-        .auths
-        .iter()
-        .find(|(name, _)| host_of(name) == host)
-        .map(|(_, entry)| entry);
-    if let Some(auth) = entry.and_then(|entry| entry.basic()) {
+        let line = error.line();
+        NoGuest(format!(
+            "credentials in {shown}: not as `docker login` writes them, line {line}"
+        ))
+    })?;
+    let entry = known.auths.iter().find(|(name, _)| host_of(name) == host);
+    if let Some(auth) = entry.and_then(|(_, entry)| entry.basic()) {
         let auth = auth.map_err(|what| NoGuest(format!("credentials in {shown}: `auth` of {host} {what}")))?;
         return Ok(Credentials {
             auth,
             hint: format!("it was given the credentials in {shown}"),
         });
     }
-    let helper = known
-        .cred_helpers
-        .get(host)
-        .or(Some(&known.creds_store))
-        .filter(|helper| !helper.is_empty());
-    Ok(anonymous(match helper {
-        Some(helper) => format!(
-            "{shown} keeps credentials in the helper `{helper}`, which trueup does not run: put `auth` of {host} into the `config.json` of a folder of your own, and name the folder in DOCKER_CONFIG"
-        ),
-        None => log_in,
-    }))
+    Ok(anonymous(
+        match known.cred_helpers.get(host).unwrap_or(&known.creds_store) {
+            helper if helper.is_empty() => log_in,
+            helper => format!(
+                "{shown} keeps credentials in the helper `{helper}`, which trueup does not run: put `auth` of {host} into \
+             the `config.json` of a folder of your own, and name the folder in DOCKER_CONFIG"
+            ),
+        },
+    ))
 }
 
 fn anonymous(hint: String) -> Credentials {
-    Credentials {
-        auth: RegistryAuth::Anonymous,
-        hint,
-    }
+    let auth = RegistryAuth::Anonymous;
+    Credentials { auth, hint }
 }
 
 /// `https://host/v1/`, which older tools wrote, and `host`.
@@ -123,16 +118,110 @@ impl Entry {
             let given = !self.username.is_empty();
             return given.then(|| Ok(RegistryAuth::Basic(self.username.clone(), self.password.clone())));
         }
-        let decoded = STANDARD
-            .decode(self.auth.trim())
-            .ok()
-            .and_then(|bytes| String::from_utf8(bytes).ok());
+        let decoded = STANDARD.decode(self.auth.trim()).ok();
+        let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
         let parts = decoded.as_deref().and_then(|text| text.split_once(':'));
         Some(match parts {
             Some((user, password)) => Ok(RegistryAuth::Basic(user.to_owned(), password.to_owned())),
             None => Err("is no base64 of `USER:PASSWORD`"),
         })
     }
+}
+
+/// The same limit as in the OCI client.
+const REDIRECTS_MAX: usize = 10;
+
+/// Whether these credentials reveal our identity.
+pub(super) fn is_secret(auth: &RegistryAuth) -> bool {
+    !matches!(auth, RegistryAuth::Anonymous)
+}
+
+/// Asks a registry, without credentials, where it wants them sent. `base`: scheme and host.
+///
+/// # Errors
+/// If the place does not use HTTPS, or the registry does not answer.
+pub(super) async fn check(base: &str, is_loopback: bool) -> Result<(), String> {
+    let client = client(is_loopback).map_err(|error| causes(&error))?;
+    let answer = client.get(format!("{base}/v2/")).send().await;
+    let answer = answer.map_err(|error| format!("asking where to send credentials: {}", causes(&error)))?;
+    match open_realm(answer.headers()) {
+        None => Ok(()),
+        Some(realm) => Err(format!(
+            "the registry wants the credentials sent to `{realm}`, which is not HTTPS: they are not sent"
+        )),
+    }
+}
+
+/// A client for requests of our own. Like the OCI client, but it follows a redirect only to a safe place.
+///
+/// # Errors
+/// If TLS can't be set up.
+pub(super) fn client(is_loopback: bool) -> reqwest::Result<reqwest::Client> {
+    let client = reqwest::Client::builder()
+        .user_agent(AGENT)
+        .connect_timeout(CONNECT_MAX)
+        .read_timeout(SILENCE_MAX)
+        .redirect(Policy::custom(follow));
+    // Plain HTTP stays on this machine.
+    let client = if is_loopback { client.no_proxy() } else { client };
+    client.build()
+}
+
+fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    if attempt.previous().len() > REDIRECTS_MAX {
+        return attempt.error("too many redirects");
+    }
+    if is_safe(attempt.url()) {
+        return attempt.follow();
+    }
+    let error = format!("redirected to `{}`, which is not HTTPS", attempt.url());
+    attempt.error(error)
+}
+
+/// Whether no one else can listen on the connection.
+fn is_safe(url: &Url) -> bool {
+    // An IPv6 address is in brackets.
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
+}
+
+/// The first unsafe place in the headers. All are checked, so it does not matter which one the client uses.
+fn open_realm(headers: &HeaderMap) -> Option<String> {
+    let texts = headers.get_all(WWW_AUTHENTICATE).iter();
+    let texts = texts.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    texts
+        .flat_map(|text| realms(&text))
+        // A realm that is no URL (`Basic realm="Registry"`) is no destination.
+        .find(|realm| Url::parse(realm).is_ok_and(|url| !is_safe(&url)))
+}
+
+/// Each `realm="..."` or `realm=...` in a challenge.
+fn realms(challenge: &str) -> Vec<String> {
+    const KEY: &str = "realm";
+    let lower = challenge.to_ascii_lowercase();
+    let keys = lower.match_indices(KEY);
+    let after = keys.filter_map(|(at, _)| challenge.get(at + KEY.len()..));
+    let values = after.filter_map(|rest| rest.trim_start().strip_prefix('='));
+    values.map(|value| value_of(value.trim_start())).collect()
+}
+
+/// A quoted text with its escapes removed, or a word.
+fn value_of(text: &str) -> String {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
+        return text.get(..end).unwrap_or_default().to_owned();
+    };
+    let (mut value, mut escaped) = (String::new(), false);
+    for c in quoted.chars() {
+        match c {
+            '"' if !escaped => break,
+            '\\' if !escaped => escaped = true,
+            c => {
+                value.push(c);
+                escaped = false;
+            }
+        }
+    }
+    value
 }
 
 #[cfg(test)]
@@ -210,5 +299,38 @@ mod tests {
             );
             assert_eq!(error.lines().count(), 1);
         }
+    }
+
+    fn open(challenges: &[&str]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for challenge in challenges {
+            headers.append(WWW_AUTHENTICATE, challenge.parse().unwrap());
+        }
+        open_realm(&headers)
+    }
+
+    #[test]
+    fn credentials_go_by_https_or_stay_on_this_machine() {
+        for safe in [
+            r#"Bearer realm="https://auth.example/token",service="r""#,
+            r#"Bearer realm="http://127.0.0.1:5001/token""#,
+            r#"Bearer realm="http://localhost/token""#,
+            r#"Bearer realm="http://[::1]:5001/token""#,
+            r#"Basic realm="Registry Realm""#,
+            "Basic",
+        ] {
+            assert_eq!(open(&[safe]), None, "{safe}");
+        }
+        for wrong in [
+            r#"Bearer realm="http://auth.example/token",service="r""#,
+            r#"bearer service="r", REALM = "http://auth.example/token""#,
+            r#"Bearer realm=http://auth.example/token,service=r"#,
+            r#"Bearer realm="ht\tp://auth.example/token""#,
+            r#"Basic realm="Registry Realm", Bearer realm="http://auth.example/token""#,
+        ] {
+            assert_eq!(open(&[wrong]).as_deref(), Some("http://auth.example/token"), "{wrong}");
+        }
+        let both = [r#"Basic realm="Registry""#, r#"Bearer realm="http://auth.example/""#];
+        assert!(open(&both).is_some(), "in whichever header");
     }
 }

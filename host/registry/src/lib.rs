@@ -20,9 +20,6 @@ mod lock;
 mod manifest;
 #[cfg_attr(not(feature = "oci"), path = "oci_absent.rs")]
 mod oci;
-mod push;
-#[cfg(feature = "oci")]
-mod realm;
 mod reference;
 mod registry;
 mod signature;
@@ -33,8 +30,7 @@ pub use error::{NoGuest, NotLoaded};
 pub use local::{Builtin, Found, Pinned, Vouched};
 pub use lock::{Change, FILE_NAME as LOCK_FILE_NAME, Kind as ChangeKind, Lock, Pin};
 pub use manifest::About;
-pub use push::{Pushed, push};
 pub use reference::{MUST, OciReference, Reference};
-pub use registry::Registry;
+pub use registry::{Pushed, Registry, push};
 pub use signature::Verify;
 pub use store::{Store, StoreError};

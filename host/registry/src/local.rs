@@ -81,8 +81,8 @@ pub enum Vouched {
 #[derive(Debug)]
 pub(super) struct Local {
     config: PathBuf,
-    folder: PathBuf,
-    store: Store,
+    pub(super) folder: PathBuf,
+    pub(super) store: Store,
 }
 
 impl Found {
@@ -118,14 +118,6 @@ impl Local {
             folder: config.parent().unwrap_or(Path::new("")).to_owned(),
             store,
         }
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(super) fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Read again each time: an operator may update the lock while a host runs.
@@ -173,10 +165,8 @@ impl Local {
         let bytes = versions::read(&file)?;
         let digest = Digest::of(&bytes).to_string();
         if let Some(pin) = pin.filter(|pin| pin.digest != digest) {
-            return Err(self.disagrees(
-                &format!("guest {}: its digest is {digest}", file.display()),
-                &pin.digest,
-            ));
+            let what = format!("guest {}: its digest is {digest}", file.display());
+            return Err(self.disagrees(&what, &pin.digest));
         }
         let pinned = if pin.is_some() { Pinned::Lock } else { Pinned::No };
         Ok(Found {
@@ -194,11 +184,12 @@ impl Local {
             (Some(digest), _) => (digest, Pinned::Reference),
             (None, Some(digest)) => (digest, Pinned::Lock),
             (None, None) => {
-                return Err(NotLoaded::NoGuest(NoGuest(format!(
+                let error = format!(
                     "guest oci:{image}: a tag is used only as the lock file pins it, and this one is not pinned: name \
                      it by digest (`@sha256:...`, as `trueup guest push` printed it), or run `{}` if it is in the configuration",
                     self.command()
-                ))));
+                );
+                return Err(NoGuest(error).into());
             }
         };
         let damaged = match self.kept(manifest) {
@@ -210,15 +201,21 @@ impl Local {
             Err(error @ StoreError::Damaged { .. }) => Some(error.to_string()),
             Err(error) => return Err(error.into()),
         };
-        let fetched = self.fetched(image, manifest, pin, pinned).await;
-        match (fetched, damaged) {
+        let fetch = async {
+            let remote = Remote::new(&image.at_digest(manifest))?;
+            let manifest = remote.manifest().await?;
+            self.agrees(image, &manifest.digest, &manifest.layer, pin)?;
+            self.keep(&remote, manifest, pinned).await
+        };
+        match (fetch.await, damaged) {
             (Ok(found), Some(damaged)) => {
                 tracing::warn!("{damaged}: it was fetched again");
                 Ok(found)
             }
-            (Err(error), Some(damaged)) => Err(NotLoaded::Failed(format!(
-                "{damaged}; fetching it again failed: {error}"
-            ))),
+            (Err(error), Some(damaged)) => {
+                let error = format!("{damaged}; fetching it again failed: {error}");
+                Err(NotLoaded::Failed(error))
+            }
             (fetched, None) => fetched,
         }
     }
@@ -226,10 +223,9 @@ impl Local {
     /// The stored guest of a manifest, exactly the one that the manifest names. A signature covers the manifest, so
     /// nothing else may choose the bytes.
     fn kept(&self, manifest: &str) -> Result<Option<Found>, StoreError> {
-        let digest = match self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) {
-            Some(Ok(layer)) => layer,
-            // If the manifest is not a guest's, ask the registry: its error says what it is.
-            Some(Err(_)) | None => return Ok(None),
+        // If the manifest is not a guest's, ask the registry: its error says what it is.
+        let Some(Ok(digest)) = self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) else {
+            return Ok(None);
         };
         let found = self.store.get(&digest)?.map(|bytes| Found {
             manifest: Some(manifest.to_owned()),
@@ -240,25 +236,11 @@ impl Local {
 
     /// Whether the lock, if it contains the manifest, agrees that it is of this guest.
     fn agrees(&self, image: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
-        let Some(pin) = pin.filter(|pin| pin.digest != layer) else {
-            return Ok(());
-        };
         let what = format!("guest oci:{image}: its manifest {manifest} is of {layer}");
-        Err(self.disagrees(&what, &pin.digest))
-    }
-
-    /// Fetches the guest of a manifest from a registry and stores it.
-    async fn fetched(
-        &self,
-        image: &OciReference,
-        manifest: &str,
-        pin: Option<&Pin>,
-        pinned: Pinned,
-    ) -> Result<Found, NotLoaded> {
-        let remote = Remote::new(&image.at_digest(manifest))?;
-        let manifest = remote.manifest().await?;
-        self.agrees(image, &manifest.digest, &manifest.layer, pin)?;
-        self.keep(&remote, manifest, pinned).await
+        match pin.filter(|pin| pin.digest != layer) {
+            Some(pin) => Err(self.disagrees(&what, &pin.digest)),
+            None => Ok(()),
+        }
     }
 
     /// Fetches the guest of a manifest, unless the store has it completely, and stores both.
@@ -313,24 +295,22 @@ impl Local {
     fn kept_signatures(&self, manifest: &str) -> Result<Option<Vec<Signed>>, StoreError> {
         let kept = self.store.signatures(manifest)?;
         // Fetch an unreadable one again, like a missing one.
-        Ok(kept
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .filter(|all: &Vec<Signed>| !all.is_empty()))
+        let all = kept.and_then(|text| serde_json::from_slice(&text).ok());
+        Ok(all.filter(|all: &Vec<Signed>| !all.is_empty()))
     }
 
     async fn fetched_signatures(&self, image: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
         let all = Remote::new(image)?.signatures(manifest).await?;
-        let text = serde_json::to_string(&all)
-            .map_err(|error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}")))?;
+        let failed = |error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}"));
+        let text = serde_json::to_string(&all).map_err(failed)?;
         self.store.put_signatures(manifest, &text)?;
         Ok(all)
     }
 
     fn disagrees(&self, what: &str, pinned: &str) -> NotLoaded {
-        NotLoaded::NoGuest(NoGuest(format!(
-            "{what}, the lock file pins {pinned}; if this is what you want, run `{}`",
-            self.command()
-        )))
+        let command = self.command();
+        let next = format!("if this is what you want, run `{command}`");
+        NoGuest(format!("{what}, the lock file pins {pinned}; {next}")).into()
     }
 
     /// The command that updates the lock.
@@ -341,9 +321,8 @@ impl Local {
 
 /// A built-in guest is in no lock and no store; callers with a configuration know that.
 fn not_local(reference: &Reference) -> NotLoaded {
-    NotLoaded::Failed(format!(
-        "guest {reference} ships with the host, and is pinned and kept by it"
-    ))
+    let error = format!("guest {reference} ships with the host, and is pinned and kept by it");
+    NotLoaded::Failed(error)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! manifest = "sha256:..."           of the registry's manifest; for OCI alone
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use toml::Spanned;
 
 use super::error::{NoGuest, one_line};
 use super::store::{is_digest, write_whole};
-use trueup_base::regular;
+use trueup_base::{regular, text};
 
 /// The file's name, beside the configuration.
 pub const FILE_NAME: &str = "trueup.lock";
@@ -109,26 +109,21 @@ impl Lock {
     /// One line: the file, the line, and what is wrong there.
     pub fn load(folder: &Path) -> Result<Self, NoGuest> {
         let file = folder.join(FILE_NAME);
-        let unreadable = |error: &dyn std::fmt::Display| NoGuest(format!("{}: {error}", file.display()));
-        let text = match regular::read_text(&file, FILE_BYTES_MAX) {
-            Ok(text) => text,
+        let wrong = |what: String| NoGuest(format!("{}: {what}", file.display()));
+        let content = match regular::read_text(&file, FILE_BYTES_MAX) {
+            Ok(content) => content,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-                return Err(unreadable(&format_args!(
-                    "longer than {FILE_BYTES_MAX} bytes, so no lock file"
-                )));
-            }
             Err(error) => {
-                let cause = trueup_base::text::cause(&error);
-                return Err(unreadable(&format_args!("can't read the lock file: {cause}")));
+                return Err(match error.kind() {
+                    ErrorKind::FileTooLarge => wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no lock file")),
+                    _ => wrong(format!("can't read the lock file: {}", text::cause(&error))),
+                });
             }
         };
-        Self::parse(&text).map_err(|(offset, what)| {
-            let line = 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
-            NoGuest(format!(
-                "{}:{line}: {what}; delete the file and run `trueup guest lock` to write it anew",
-                file.display()
-            ))
+        Self::parse(&content).map_err(|(offset, what)| {
+            let line = 1 + content.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+            let next = "delete the file and run `trueup guest lock` to write it anew";
+            NoGuest(format!("{}:{line}: {what}; {next}", file.display()))
         })
     }
 
@@ -152,10 +147,8 @@ impl Lock {
             Some(_) => {}
         }
         if let Some(guest) = head.guest.filter(|guest| !guest.get_ref().is_array()) {
-            return Err((
-                guest.span().start,
-                "guest: must be a list, each of it under `[[guest]]`".to_owned(),
-            ));
+            let what = "guest: must be a list, each of it under `[[guest]]`".to_owned();
+            return Err((guest.span().start, what));
         }
         let document: Document = toml::from_str(text).map_err(syntax)?;
         let mut pins = BTreeMap::new();
@@ -180,15 +173,13 @@ impl Lock {
         if regular::read(&file, FILE_BYTES_MAX).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
-        write_whole(&file, text.as_bytes())
-            .map_err(|error| NoGuest(format!("can't write the lock file {}: {error}", file.display())))
+        let written = write_whole(&file, text.as_bytes());
+        written.map_err(|error| NoGuest(format!("can't write the lock file {}: {error}", file.display())))
     }
 
     /// The differences by reference, including unchanged references.
     pub fn changes_since(&self, before: &Self) -> Vec<Change> {
-        let mut references: Vec<&String> = before.pins.keys().chain(self.pins.keys()).collect();
-        references.sort();
-        references.dedup();
+        let references: BTreeSet<&String> = before.pins.keys().chain(self.pins.keys()).collect();
         let change = |reference: &String| {
             let (old, new) = (before.pins.get(reference), self.pins.get(reference));
             let kind = match (old, new) {
@@ -210,10 +201,7 @@ impl Lock {
 
 impl std::fmt::Display for Lock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
-            f,
-            "# Written by `trueup guest lock`, which says what changed. Keep it beside the configuration."
-        )?;
+        f.write_str("# Written by `trueup guest lock`, which says what changed. Keep it beside the configuration.\n")?;
         writeln!(f, "version = {VERSION}")?;
         let quoted = |text: &str| toml::Value::from(text).to_string();
         for (reference, pin) in &self.pins {
@@ -230,16 +218,12 @@ impl std::fmt::Display for Lock {
 impl Entry {
     fn checked(self) -> Result<(String, Pin), (usize, String)> {
         let digest = |key: &str, text: &Spanned<String>| {
-            let wrong = || {
-                let shown = toml::Value::from(text.get_ref().as_str()).to_string();
-                let what = format!("{key}: was {shown}, must be `sha256:` and 64 lower-case hexadecimal digits");
-                (text.span().start, one_line(&what))
-            };
             if is_digest(text.get_ref()) {
-                Ok(text.get_ref().clone())
-            } else {
-                Err(wrong())
+                return Ok(text.get_ref().clone());
             }
+            let shown = toml::Value::from(text.get_ref().as_str()).to_string();
+            let what = format!("{key}: was {shown}, must be `sha256:` and 64 lower-case hexadecimal digits");
+            Err((text.span().start, one_line(&what)))
         };
         let at = self.r#use.span().start;
         let wrong = |what: &str| Err((at, format!("use: {what}")));
@@ -249,13 +233,10 @@ impl Entry {
             (Some(("oci" | "file", _)), _) => {}
             _ => return wrong("must begin with `file:` or `oci:`; others are not pinned"),
         }
+        let manifest = self.manifest.as_ref().map(|text| digest("manifest", text));
         let pin = Pin {
             digest: digest("digest", &self.digest)?,
-            manifest: self
-                .manifest
-                .as_ref()
-                .map(|text| digest("manifest", text))
-                .transpose()?,
+            manifest: manifest.transpose()?,
         };
         Ok((self.r#use.into_inner(), pin))
     }

@@ -66,35 +66,24 @@ pub(super) struct Layer {
 pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
     let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("can't read its manifest: {error}"))?;
     if !parts.manifests.is_empty() {
-        return Err(
-            "is an index of several manifests, must be the manifest of one guest: name that by its digest".to_owned(),
-        );
+        let what = "is an index of several manifests, must be the manifest of one guest: name that by its digest";
+        return Err(what.to_owned());
     }
     let [layer] = parts.layers.as_slice() else {
-        return Err(format!(
-            "its manifest has {} layers, a guest's has one",
-            parts.layers.len()
-        ));
+        let count = parts.layers.len();
+        return Err(format!("its manifest has {count} layers, a guest's has one"));
     };
-    if ![LAYER, LAYER_BEFORE].contains(&layer.media_type.as_str()) {
-        return Err(format!(
-            "is of the media type {:?}, a guest is `{LAYER}`",
-            layer.media_type
-        ));
+    let (kind, size, digest) = (&layer.media_type, layer.size, &layer.digest);
+    if ![LAYER, LAYER_BEFORE].contains(&kind.as_str()) {
+        return Err(format!("is of the media type {kind:?}, a guest is `{LAYER}`"));
     }
-    if layer.size > GUEST_BYTES_MAX as u64 {
-        return Err(format!(
-            "has {} bytes, a guest has at most {GUEST_BYTES_MAX}",
-            layer.size
-        ));
+    if size > GUEST_BYTES_MAX as u64 {
+        return Err(format!("has {size} bytes, a guest has at most {GUEST_BYTES_MAX}"));
     }
-    if !is_digest(&layer.digest) {
-        return Err(format!(
-            "its layer's digest is {:?}, must be one of SHA-256",
-            layer.digest
-        ));
+    if !is_digest(digest) {
+        return Err(format!("its layer's digest is {digest:?}, must be one of SHA-256"));
     }
-    Ok(layer.digest.clone())
+    Ok(digest.clone())
 }
 
 /// The layout's configuration of a component. It contains no time, so that the same guest has the same manifest.

@@ -30,7 +30,6 @@ use trueup_base::progress;
 use super::credentials::{self, Credentials};
 use super::error::{NotLoaded, one_line};
 use super::manifest::{About, CONFIG, LAYER, Manifest, Parts, config_json, layer_of};
-use super::realm;
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
@@ -109,10 +108,8 @@ impl Remote {
     /// # Errors
     /// If it is unavailable, not the requested one, or not that of a guest.
     pub(super) async fn manifest(&self) -> Result<Manifest, NotLoaded> {
-        let bytes = self
-            .raw_manifest(&self.image)
-            .await?
-            .ok_or_else(|| self.wrong("the registry has no such manifest"))?;
+        let none = || self.wrong("the registry has no such manifest");
+        let bytes = self.raw_manifest(&self.image).await?.ok_or_else(none)?;
         let layer = layer_of(&bytes).map_err(|what| self.wrong(&what))?;
         Ok(Manifest {
             digest: Digest::of(&bytes).to_string(),
@@ -142,12 +139,8 @@ impl Remote {
         let parts: Parts = serde_json::from_slice(&bytes)
             .map_err(|error| self.wrong(&format!("can't read the manifest of its signatures: {error}")))?;
         let mut all = Vec::new();
-        for layer in parts
-            .layers
-            .iter()
-            .filter(|layer| layer.media_type == SIGNATURE_LAYER)
-            .take(SIGNATURES_MAX)
-        {
+        let layers = parts.layers.iter().filter(|layer| layer.media_type == SIGNATURE_LAYER);
+        for layer in layers.take(SIGNATURES_MAX) {
             let signature = layer.annotations.as_ref().and_then(|all| all.get(SIGNATURE));
             let Some(signature) = signature.filter(|_| is_digest(&layer.digest)) else {
                 continue;
@@ -181,12 +174,10 @@ impl Remote {
             serde_json::to_vec(&manifest).map_err(|error| self.wrong(&format!("writing its manifest: {error}")))?;
         let digest = Digest::of(&body).to_string();
         let push = async {
-            for (data, digest) in [
-                (layer.data, guest.digest.to_string()),
-                (config.data, manifest.config.digest.clone()),
-            ] {
-                self.client.push_blob(&reference, data, &digest).await?;
-            }
+            let digest = guest.digest.to_string();
+            self.client.push_blob(&reference, layer.data, &digest).await?;
+            let digest = &manifest.config.digest;
+            self.client.push_blob(&reference, config.data, digest).await?;
             let kind = HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
             self.client.push_manifest_raw(&reference, body, kind).await
         };
@@ -231,7 +222,7 @@ impl Remote {
         let auth = &self.credentials.auth;
         let which = reference.digest().or(reference.tag()).unwrap_or("latest");
         let url = format!("{}/v2/{}/manifests/{which}", self.base(), reference.repository());
-        let request = realm::client(self.image.is_loopback())?
+        let request = credentials::client(self.image.is_loopback())?
             .get(&url)
             .header(ACCEPT, accepted.join(", "));
         let token = self.client.auth(reference, auth, RegistryOperation::Pull).await;
@@ -263,8 +254,8 @@ impl Remote {
         let reference = client_reference(&self.image);
         let mut out = Bounded { bytes: Vec::new(), max };
         // The client compares the bytes with the digest.
-        self.in_time("pulling it", self.client.pull_blob(&reference, digest, &mut out))
-            .await?;
+        let pull = self.client.pull_blob(&reference, digest, &mut out);
+        self.in_time("pulling it", pull).await?;
         Ok(out.bytes)
     }
 
@@ -272,18 +263,17 @@ impl Remote {
     /// registry says.
     async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
         let (base, is_loopback, auth) = (self.base(), self.image.is_loopback(), &self.credentials.auth);
-        let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
+        let check = async || match tokio::time::timeout(ANSWER_MAX, credentials::check(&base, is_loopback)).await {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
         };
-        if realm::is_secret(auth) {
+        if credentials::is_secret(auth) {
             self.admitted.get_or_try_init(check).await?;
         }
         // A registry may answer under another name (`docker.io`).
         let registry = client_reference(&self.image);
-        self.client
-            .store_auth_if_needed(registry.resolve_registry(), auth)
-            .await;
+        let storing = self.client.store_auth_if_needed(registry.resolve_registry(), auth);
+        storing.await;
         Ok(())
     }
 
@@ -303,12 +293,11 @@ impl Remote {
     }
 
     fn failed(&self, what: &str, error: &OciDistributionError) -> NotLoaded {
-        let hint = if is_refused(error) {
-            format!("; {}", self.credentials.hint)
-        } else {
-            String::new()
-        };
-        self.wrong(&format!("{what}: {}{hint}", causes(error)))
+        let causes = causes(error);
+        match is_refused(error) {
+            true => self.wrong(&format!("{what}: {causes}; {}", self.credentials.hint)),
+            false => self.wrong(&format!("{what}: {causes}")),
+        }
     }
 
     fn wrong(&self, what: &str) -> NotLoaded {
@@ -343,16 +332,11 @@ fn refusal_of(status: StatusCode, body: &[u8], url: String) -> Option<OciDistrib
 }
 
 fn is_missing(error: &OciDistributionError) -> bool {
+    use OciErrorCode::{ManifestUnknown, NameUnknown, NotFound};
     match error {
         OciDistributionError::ImageManifestNotFoundError(_) => true,
         OciDistributionError::ServerError { code, .. } => *code == 404,
-        OciDistributionError::RegistryError { envelope, .. } => envelope.errors.iter().any(|error| {
-            matches!(
-                error.code,
-                OciErrorCode::ManifestUnknown | OciErrorCode::NameUnknown | OciErrorCode::NotFound
-            )
-        }),
-        _ => false,
+        error => has_code(error, |code| matches!(code, ManifestUnknown | NameUnknown | NotFound)),
     }
 }
 
@@ -360,12 +344,18 @@ fn is_refused(error: &OciDistributionError) -> bool {
     match error {
         OciDistributionError::UnauthorizedError { .. } | OciDistributionError::AuthenticationFailure(_) => true,
         OciDistributionError::ServerError { code, .. } => matches!(code, 401 | 403),
-        OciDistributionError::RegistryError { envelope, .. } => envelope
-            .errors
-            .iter()
-            .any(|error| matches!(error.code, OciErrorCode::Unauthorized | OciErrorCode::Denied)),
-        _ => false,
+        error => has_code(error, |code| {
+            matches!(code, OciErrorCode::Unauthorized | OciErrorCode::Denied)
+        }),
     }
+}
+
+/// Whether a registry names one of these codes in its error.
+fn has_code(error: &OciDistributionError, is_one: impl Fn(&OciErrorCode) -> bool) -> bool {
+    let OciDistributionError::RegistryError { envelope, .. } = error else {
+        return false;
+    };
+    envelope.errors.iter().any(|error| is_one(&error.code))
 }
 
 /// An error with its causes, on one line.

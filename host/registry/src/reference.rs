@@ -65,18 +65,18 @@ impl Reference {
     /// # Errors
     /// One line: what the text must be.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, NoGuest> {
-        let is_path = |text: &str| {
-            text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") || folder.join(text).is_file()
-        };
+        let is_path = |text: &str| looks_like_path(text) || folder.join(text).is_file();
         match text.split_once(':') {
             Some(("builtin", name)) if !name.is_empty() => Ok(Self::builtin(name)),
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(folder.join(path))),
-            Some(("oci", rest)) => OciReference::parse(rest)
-                .map(Self::Oci)
-                .map_err(|must| NoGuest(format!("`{text}` {must}"))),
-            Some(("builtin" | "file", _)) | None if text.is_empty() || text.ends_with(':') => Err(NoGuest(format!(
-                "`{text}` names no guest, must be `NAME@VERSION`, a file, or `oci:HOST/REPO:TAG`"
-            ))),
+            Some(("oci", rest)) => {
+                let image = OciReference::parse(rest).map_err(|must| NoGuest(format!("`{text}` {must}")));
+                image.map(Self::Oci)
+            }
+            Some(("builtin" | "file", _)) | None if text.is_empty() || text.ends_with(':') => {
+                let must = "must be `NAME@VERSION`, a file, or `oci:HOST/REPO:TAG`";
+                Err(NoGuest(format!("`{text}` names no guest, {must}")))
+            }
             _ if is_path(text) => Ok(Self::File(folder.join(text))),
             _ => Ok(Self::builtin(text)),
         }
@@ -103,15 +103,17 @@ impl Reference {
             Some(("file", "")) => Err("must be `file:PATH`".to_owned()),
             Some(("file", path)) => Ok(Self::File(folder.join(path))),
             Some(("oci", rest)) => OciReference::parse(rest).map(Self::Oci),
-            None if text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") => {
-                Err(format!("must say what it is: `file:{text}`"))
-            }
+            None if looks_like_path(text) => Err(format!("must say what it is: `file:{text}`")),
             None if is_name(text.split('@').next().unwrap_or_default()) => {
                 Err(format!("must say what it is: `builtin:{text}`, or `file:{text}`"))
             }
             _ => Err(MUST.to_owned()),
         }
     }
+}
+
+fn looks_like_path(text: &str) -> bool {
+    text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat")
 }
 
 /// The rules for crate names, since a built-in guest is a crate.
@@ -140,9 +142,8 @@ impl OciReference {
         let must = "must be `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:DIGEST`";
         let (host, rest) = text.split_once('/').ok_or(must)?;
         if !(host == "localhost" || host.contains(['.', ':'])) {
-            return Err(format!(
-                "{must}, with a host such as `registry.example` or `localhost:5000`"
-            ));
+            let host = "a host such as `registry.example` or `localhost:5000`";
+            return Err(format!("{must}, with {host}"));
         }
         if !rest.contains([':', '@']) {
             return Err(format!("{must}: it has neither tag nor digest"));

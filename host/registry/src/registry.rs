@@ -1,14 +1,16 @@
-//! One entry to all origins: finds, stores and pins guests.
+//! One entry to all origins: finds, stores, pins and pushes guests.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::Serialize;
 use trueup_base::component::Digest;
 
 use super::error::{NoGuest, NotLoaded};
 use super::local::{Builtin, Found, Local, Vouched};
 use super::lock::{Change, Lock};
-use super::oci;
+use super::manifest::About;
+use super::oci::Remote;
 use super::reference::{OciReference, Reference};
 use super::signature::Verify;
 use super::store::{Store, StoreError};
@@ -24,10 +26,8 @@ pub struct Registry {
 impl Registry {
     /// A registry of these guests.
     pub fn new(builtins: Vec<Builtin>) -> Self {
-        Self {
-            builtins: builtins.into(),
-            local: None,
-        }
+        let builtins = builtins.into();
+        Self { builtins, local: None }
     }
 
     /// The same with the lock file beside a configuration and a store. Does not read them yet.
@@ -83,7 +83,7 @@ impl Registry {
         let Reference::Oci(image) = reference else {
             return Ok(self.bytes(reference)?);
         };
-        let remote = oci::Remote::new(image)?;
+        let remote = Remote::new(image)?;
         let manifest = remote.manifest().await?;
         remote.guest(&manifest.layer).await
     }
@@ -93,7 +93,7 @@ impl Registry {
     /// # Errors
     /// One line: why it is unavailable, or not a guest's manifest.
     pub async fn resolve(image: &OciReference) -> Result<String, NotLoaded> {
-        Ok(oci::Remote::new(image)?.manifest().await?.digest)
+        Ok(Remote::new(image)?.manifest().await?.digest)
     }
 
     /// Finds a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
@@ -109,9 +109,10 @@ impl Registry {
                 Ok((Found::builtin(self.builtin(name, version)?), Vouched::Host))
             }
             (Some(local), _) => local.load(reference, verify, false).await,
-            (None, _) => Err(NotLoaded::Failed(format!(
-                "guest {reference}: no configuration says what it is"
-            ))),
+            (None, _) => {
+                let error = format!("guest {reference}: no configuration says what it is");
+                Err(NotLoaded::Failed(error))
+            }
         }
     }
 
@@ -120,13 +121,10 @@ impl Registry {
     /// # Errors
     /// One line: the text is no digest, or the store's entry is damaged.
     pub fn stored(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let ships = self
-            .builtins
-            .iter()
-            .find(|guest| Digest::of(guest.bytes).to_string() == digest);
-        match (ships, &self.local) {
+        let is_it = |guest: &&Builtin| Digest::of(guest.bytes).to_string() == digest;
+        match (self.builtins.iter().find(is_it), &self.local) {
             (Some(guest), _) => Ok(Some(guest.bytes.to_vec())),
-            (None, Some(local)) => local.store().get(digest),
+            (None, Some(local)) => local.store.get(digest),
             (None, None) => Ok(None),
         }
     }
@@ -142,18 +140,15 @@ impl Registry {
         check: impl Fn(&Reference, &[u8]) -> Result<(), NoGuest>,
     ) -> Result<Vec<Change>, Vec<NotLoaded>> {
         let Some(local) = &self.local else {
-            return Err(vec![NotLoaded::Failed(
-                "no configuration says where the lock file is".to_owned(),
-            )]);
+            let error = "no configuration says where the lock file is".to_owned();
+            return Err(vec![NotLoaded::Failed(error)]);
         };
         let before = local.lock().map_err(|error| vec![error.into()])?;
         let mut lock = Lock::default();
         let mut wrong = Vec::new();
         for (reference, verify) in guests {
             if let Reference::Builtin { name, version } = &reference {
-                if let Err(error) = self.builtin(name, version) {
-                    wrong.push(error.into());
-                }
+                wrong.extend(self.builtin(name, version).err().map(NotLoaded::from));
                 continue;
             }
             let pinned = async {
@@ -172,7 +167,7 @@ impl Registry {
         }
         // If there is nothing to pin, write no file.
         if !(lock.pins.is_empty() && before.pins.is_empty()) {
-            lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+            lock.write(&local.folder).map_err(|error| vec![error.into()])?;
         }
         Ok(lock.changes_since(&before))
     }
@@ -181,15 +176,50 @@ impl Registry {
         let mut all = self.builtins.iter();
         let found = all.find(|guest| guest.name == name && guest.version == version);
         found.copied().ok_or_else(|| {
-            let all: Vec<String> = self
-                .builtins
-                .iter()
-                .map(|guest| format!("{}@{}", guest.name, guest.version))
-                .collect();
+            let shown = |guest: &Builtin| format!("{}@{}", guest.name, guest.version);
+            let all = self.builtins.iter().map(shown).collect::<Vec<_>>().join(", ");
             NoGuest(format!(
-                "no guest `{name}@{version}` ships with this host; there are: {}",
-                all.join(", ")
+                "no guest `{name}@{version}` ships with this host; there are: {all}"
             ))
         })
     }
+}
+
+/// The result of a push.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pushed {
+    /// The guest's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The digest of the guest's bytes.
+    pub digest: String,
+    /// The digest of the manifest.
+    pub manifest: String,
+    /// Always means exactly this guest: `oci:HOST/REPO@sha256:...`.
+    pub reference: String,
+}
+
+/// Pushes a file. `about` reads what a guest says of itself, and refuses what is none.
+///
+/// # Errors
+/// One line: the place has no tag, the file is refused, or the registry refuses it.
+pub async fn push(
+    file: &Path,
+    to: &OciReference,
+    about: impl FnOnce(&[u8]) -> Result<About, NoGuest>,
+) -> Result<Pushed, NotLoaded> {
+    if to.digest.is_some() || to.tag.is_none() {
+        return Err(NoGuest(format!("`oci:{to}`: must be pushed under a tag, `oci:HOST/REPO:TAG`")).into());
+    }
+    let bytes = versions::read(file)?;
+    let guest = about(&bytes)?;
+    let manifest = Remote::new(to)?.push(&guest, &bytes).await?;
+    Ok(Pushed {
+        digest: guest.digest.to_string(),
+        reference: format!("oci:{}", to.at_digest(&manifest)),
+        name: guest.name,
+        version: guest.version,
+        manifest,
+    })
 }

@@ -81,9 +81,8 @@ impl Keys {
             if text.contains("PRIVATE KEY") {
                 return Err(wrong(&"holds a private key, must be the public one (cosign.pub)"));
             }
-            let key = key_of(&text).ok_or_else(|| {
-                wrong(&"is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it")
-            })?;
+            let what = "is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it";
+            let key = key_of(&text).ok_or_else(|| wrong(&what))?;
             Ok((file.clone(), key))
         };
         files.iter().map(read).collect::<Result<_, _>>().map(Self)
@@ -107,24 +106,16 @@ impl Keys {
     /// One line: there is no signature, or none by these keys.
     pub(super) fn of_file(&self, file: &Path, bytes: &[u8]) -> Result<PathBuf, NoGuest> {
         let beside = signature_file(file);
-        let wrong = |why: String| NoGuest(format!("guest {}: {why}", file.display()));
+        let (shown, guest) = (beside.display(), file.display());
+        let wrong = |why: String| NoGuest(format!("guest {guest}: {why}"));
         let signature = read_small(&beside).map_err(|error| {
-            wrong(format!(
-                "is not signed: {}: {error}; sign it with `cosign sign-blob --key cosign.key --output-signature {} {}`",
-                beside.display(),
-                beside.display(),
-                file.display(),
-            ))
+            let sign = format!("cosign sign-blob --key cosign.key --output-signature {shown} {guest}");
+            wrong(format!("is not signed: {shown}: {error}; sign it with `{sign}`"))
         })?;
-        der_of(&signature).map_err(|why| wrong(format!("{}: {why}", beside.display())))?;
-        let signer = self.signer(bytes, &signature);
-        signer.map(Path::to_owned).ok_or_else(|| {
-            wrong(format!(
-                "{} is no signature of these bytes by any of the keys: {}",
-                beside.display(),
-                self.names()
-            ))
-        })
+        der_of(&signature).map_err(|why| wrong(format!("{shown}: {why}")))?;
+        let signer = self.signer(bytes, &signature).map(Path::to_owned);
+        let what = "is no signature of these bytes by any of the keys";
+        signer.ok_or_else(|| wrong(format!("{shown} {what}: {}", self.names())))
     }
 
     /// The key that signed a manifest: the first valid signature by one of these keys.

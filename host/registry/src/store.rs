@@ -106,10 +106,9 @@ impl Store {
         let file = self.path(digest)?;
         let Some(bytes) = read(&file)? else { return Ok(None) };
         let found = Digest::of(&bytes);
-        if found.to_string() == digest {
-            Ok(Some(bytes))
-        } else {
-            Err(StoreError::Damaged { file, found })
+        match found.to_string() == digest {
+            true => Ok(Some(bytes)),
+            false => Err(StoreError::Damaged { file, found }),
         }
     }
 
@@ -131,10 +130,9 @@ impl Store {
 /// The digits of `sha256:<digits>`: they become a file name, so nothing else is valid.
 fn digits(digest: &str) -> Result<&str, StoreError> {
     let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
-    digest
-        .strip_prefix("sha256:")
-        .filter(|digits| digits.len() == 64 && digits.chars().all(is_digit))
-        .ok_or_else(|| StoreError::NotADigest(digest.to_owned()))
+    let digits = digest.strip_prefix("sha256:");
+    let digits = digits.filter(|digits| digits.len() == 64 && digits.chars().all(is_digit));
+    digits.ok_or_else(|| StoreError::NotADigest(digest.to_owned()))
 }
 
 /// Whether a text is a digest in this program's format.
@@ -146,24 +144,20 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match regular::read(file, GUEST_BYTES_MAX as u64) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::Io {
-            what: "read",
-            file: file.to_owned(),
-            error,
-        }),
+        Err(error) => Err(io_error("read", file, error)),
     }
 }
 
 /// Creates a missing folder with mode 0700.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let folder = regular::folder_of(file);
-    let made = folder::make(folder, Durable::No);
-    made.and_then(|()| write_whole(file, bytes))
-        .map_err(|error| StoreError::Io {
-            what: "write",
-            file: file.to_owned(),
-            error,
-        })
+    let made = folder::make(regular::folder_of(file), Durable::No);
+    let written = made.and_then(|()| write_whole(file, bytes));
+    written.map_err(|error| io_error("write", file, error))
+}
+
+fn io_error(what: &'static str, file: &Path, error: io::Error) -> StoreError {
+    let file = file.to_owned();
+    StoreError::Io { what, file, error }
 }
 
 /// Writes a file completely or not at all, even if the machine loses power: syncs a draft, renames it, then syncs the

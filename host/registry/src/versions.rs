@@ -46,13 +46,13 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, NoGuest> {
 /// One line: why the folder has no such version, or is not a folder of versions of one guest.
 pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
     if path.is_dir() {
-        let newest = read_folder(path)?.pop();
-        return newest
-            .map(|version| version.file)
-            .ok_or_else(|| wrong(path, "holds no *.wasm, so no version of a guest"));
+        let newest = read_folder(path)?.pop().map(|version| version.file);
+        return newest.ok_or_else(|| wrong(path, "holds no *.wasm, so no version of a guest"));
     }
-    match folder_and_version(path) {
-        Some((folder, wanted)) if !path.exists() && folder.is_dir() => version_in(&folder, &wanted),
+    // `DIR@V`.
+    let name = path.file_name().and_then(|name| name.to_str()?.rsplit_once('@'));
+    match name.map(|(folder, wanted)| (path.with_file_name(folder), wanted)) {
+        Some((folder, wanted)) if !path.exists() && folder.is_dir() => version_in(&folder, wanted),
         _ => Ok(path.to_owned()),
     }
 }
@@ -60,27 +60,18 @@ pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
 fn version_in(folder: &Path, wanted: &str) -> Result<PathBuf, NoGuest> {
     let versions = read_folder(folder)?;
     let Some(numbers) = numbers(wanted) else {
-        return Err(wrong(
-            folder,
-            &format!("`{wanted}` is no version, must be dotted numbers such as 1.10"),
-        ));
+        let what = format!("`{wanted}` is no version, must be dotted numbers such as 1.10");
+        return Err(wrong(folder, &what));
     };
     if let Some(found) = versions.iter().find(|version| version.numbers == numbers) {
         return Ok(found.file.clone());
     }
     let all: Vec<&str> = versions.iter().map(|version| version.text.as_str()).collect();
-    let there = if all.is_empty() {
-        "it holds no *.wasm".to_owned()
-    } else {
-        format!("there are: {}", all.join(", "))
+    let there = match all.is_empty() {
+        true => "it holds no *.wasm".to_owned(),
+        false => format!("there are: {}", all.join(", ")),
     };
     Err(wrong(folder, &format!("has no version {wanted}; {there}")))
-}
-
-/// The parts of `DIR@V`.
-fn folder_and_version(path: &Path) -> Option<(PathBuf, String)> {
-    let (folder, version) = path.file_name()?.to_str()?.rsplit_once('@')?;
-    Some((path.with_file_name(folder), version.to_owned()))
 }
 
 /// All versions, ascending.
@@ -94,26 +85,19 @@ fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
         }
     }
     if files.len() > VERSIONS_MAX {
-        let what = format!(
-            "holds {} *.wasm, at most {VERSIONS_MAX} versions are looked at",
-            files.len()
-        );
+        let count = files.len();
+        let what = format!("holds {count} *.wasm, at most {VERSIONS_MAX} versions are looked at");
         return Err(wrong(folder, &what));
     }
     files.sort();
     let mut versions = files.into_iter().map(version).collect::<Result<Vec<_>, _>>()?;
-    versions.sort_by(|left, right| {
-        left.numbers
-            .cmp(&right.numbers)
-            .then_with(|| left.file.cmp(&right.file))
-    });
+    // Versions of one number stay in the order of their files.
+    versions.sort_by(|left, right| left.numbers.cmp(&right.numbers));
     for (left, right) in versions.iter().zip(versions.iter().skip(1)) {
         let both = format!("{} and {}", left.file.display(), right.file.display());
         if left.name != right.name {
-            let what = format!(
-                "holds two guests, must hold versions of one: {both} are `{}` and `{}`",
-                left.name, right.name
-            );
+            let names = format!("`{}` and `{}`", left.name, right.name);
+            let what = format!("holds two guests, must hold versions of one: {both} are {names}");
             return Err(wrong(folder, &what));
         }
         if left.numbers == right.numbers {
@@ -133,16 +117,13 @@ fn version(file: PathBuf) -> Result<Version, NoGuest> {
         .map_err(|error| named(&format!("not WebAssembly: {}", one_line(&format!("{error:#}")))))?;
     let metadata = payload.metadata();
     let (Some(name), Some(version)) = (metadata.name.as_deref(), metadata.version.as_ref()) else {
-        return Err(named(
-            "says no name and version of itself, which a folder of versions needs: add them with `wasm-tools metadata add`",
-        ));
+        let what = "says no name and version of itself, which a folder of versions needs: \
+                    add them with `wasm-tools metadata add`";
+        return Err(named(what));
     };
     let text = version.to_string();
-    let numbers = numbers(&text).ok_or_else(|| {
-        named(&format!(
-            "its version is `{text}`, must be dotted numbers such as 1.10 in a folder of versions"
-        ))
-    })?;
+    let must = "must be dotted numbers such as 1.10 in a folder of versions";
+    let numbers = numbers(&text).ok_or_else(|| named(&format!("its version is `{text}`, {must}")))?;
     Ok(Version {
         file,
         // A linker names a core module after its file.
@@ -155,10 +136,10 @@ fn version(file: PathBuf) -> Result<Version, NoGuest> {
 /// `1.10` is greater than `1.9`, and `1.0` equals `1`.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = text.split('.');
-    let mut numbers: Vec<u64> = parts
-        .map(|part| is_number(part).then(|| part.parse().ok()).flatten())
-        .collect::<Option<_>>()?;
+    let parts = text
+        .split('.')
+        .map(|part| part.parse().ok().filter(|_| is_number(part)));
+    let mut numbers: Vec<u64> = parts.collect::<Option<_>>()?;
     while numbers.len() > 1 && numbers.last() == Some(&0) {
         numbers.pop();
     }
