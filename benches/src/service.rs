@@ -14,7 +14,7 @@ use trueup_capabilities::lbaas::{self, Api as _};
 use trueup_guest_lbaas::bindings::exports::trueup::lbaas::reconciliation as native;
 use trueup_guest_lbaas::bindings::trueup::lbaas::types;
 use trueup_guest_lbaas::settings::Settings;
-use trueup_guest_lbaas::{check, input, own};
+use trueup_guest_lbaas::{input, own, plan};
 
 use crate::stage::NOW_MS;
 
@@ -344,7 +344,7 @@ fn native_object(object: lbaas::Object) -> types::Object {
 /// Those of `reconcile-check`.
 pub fn check_natively(desired: &native::Desired, listed: Vec<types::Object>) -> Result<native::Plan, native::Error> {
     let desired = input::parse(desired).map_err(native::Error::InvalidInput)?;
-    check::plan(
+    plan::of_all(
         &Settings::DEFAULT,
         &desired,
         &own::split(&desired.load_balancers, &listed),

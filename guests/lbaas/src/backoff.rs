@@ -22,15 +22,14 @@ fn base_ms(settings: &Settings, n: u32) -> u64 {
 
 /// The `n`-th pause, counted from 0. `chance` gives a number uniform over all of u64; without jitter it is not called.
 pub fn pause_ms(settings: &Settings, n: u32, chance: impl FnOnce() -> u64) -> u64 {
-    let base = base_ms(settings, n);
-    let jitter = if settings.backoff_jitter_percent == 0 {
-        0
-    } else {
-        let extra = base.saturating_mul(settings.backoff_jitter_percent) / 100;
+    let mut pause = base_ms(settings, n);
+    if settings.backoff_jitter_percent != 0 {
+        let extra = pause.saturating_mul(settings.backoff_jitter_percent) / 100;
         // Below `extra`, so it fits again.
-        u64::try_from((u128::from(extra) * u128::from(chance())) >> 64).unwrap_or(extra)
-    };
-    base.saturating_add(jitter).min(settings.backoff_max_ms)
+        let jitter = u64::try_from((u128::from(extra) * u128::from(chance())) >> 64).unwrap_or(extra);
+        pause = pause.saturating_add(jitter);
+    }
+    pause.min(settings.backoff_max_ms)
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use trueup_guest::Level;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
 use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
-use crate::own::{self, Found, Own};
+use crate::own::{self, Own};
 use crate::settings::Settings;
 use crate::world::World;
-use crate::{check, input, order, outcome, reconcile as rounds, status as service};
+use crate::{input, order, outcome, plan, reconcile as rounds, status as service};
 
 /// `reconciliation.reconcile-check`
 ///
@@ -16,7 +16,7 @@ use crate::{check, input, order, outcome, reconcile as rounds, status as service
 /// As the contract states; bad input before any question.
 pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Plan, Error> {
     listed(world, "reconcile-check", desired, |desired, owned| {
-        check::plan(settings, desired, owned)
+        plan::of_all(settings, desired, owned)
     })
 }
 
@@ -73,16 +73,8 @@ fn listed<W: World, T>(
     logged(world, call, desired, |world, desired| {
         let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
         let owned = own::split(&desired.load_balancers, &listed);
-        count_retrieved(world, owned.iter().flatten());
+        let retrieved = owned.iter().flatten().map(|found| order::kind(&found.object.spec));
+        Tally::of(retrieved).send(world, metrics::RETRIEVED);
         decide(desired, &owned)
     })
-}
-
-/// Counts what one list returned of some load balancers.
-pub(crate) fn count_retrieved<'o, 'a: 'o>(world: &mut impl World, found: impl Iterator<Item = &'o Found<'a>>) {
-    let mut tally = Tally::default();
-    for found in found {
-        tally.add(order::kind(&found.object.spec));
-    }
-    tally.send(world, metrics::RETRIEVED);
 }

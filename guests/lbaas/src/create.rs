@@ -102,11 +102,8 @@ impl<W: World> Reconcile<'_, W> {
                 return Ok(());
             }
         }
-        let mut late = Tally::default();
-        for awaited in awaited.iter().filter(|awaited| awaited.created) {
-            late.add(awaited.reference.kind);
-        }
-        late.send(self.world, metrics::CREATE_ERRORS);
+        let late = awaited.iter().filter(|awaited| awaited.created);
+        Tally::of(late.map(|awaited| awaited.reference.kind)).send(self.world, metrics::CREATE_ERRORS);
         let refs = awaited.into_iter().map(|awaited| (awaited.balancer, awaited.reference));
         self.close_each(refs, Error::TimedOut);
         Ok(())

@@ -115,12 +115,10 @@ impl<W: World> Reconcile<'_, W> {
 
     /// Closes the load balancers of resources that can't be destroyed.
     fn give_up(&mut self, left: Vec<Doomed>) {
-        let mut errors = Tally::default();
         for doomed in &left {
-            errors.add(doomed.reference.kind);
             self.warn_left(doomed);
         }
-        errors.send(self.world, metrics::DELETE_ERRORS);
+        Tally::of(left.iter().map(|doomed| doomed.reference.kind)).send(self.world, metrics::DELETE_ERRORS);
         let refs = left.into_iter().map(|doomed| (doomed.balancer, doomed.reference));
         self.close_each(refs, Error::NotDestroyable);
     }

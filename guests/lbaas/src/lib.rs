@@ -5,12 +5,12 @@
 //! Kubernetes cloud controller manager.
 //!
 //! This file has the exports, and decides nothing. `calls` has the three exported
-//! functions; `input`, `own`, `plan`, `check` and `status` are pure; `reconcile`, `destroy` and `create` track the
-//! progress of a `reconcile` and ask a `World`.
+//! functions; `input`, `own`, `plan` and `status` are pure; `reconcile`, `destroy` and `create` track the progress of a
+//! `reconcile` and ask a `World`.
 //!
 //! ```text
 //! desired -> input -> desired state --+
-//! list -> own resources -----+-> plan -> check | reconcile (rounds: reset, destroy, create, wait)
+//! list -> own resources -----+-> plan -> reconcile-check | reconcile (rounds: reset, destroy, create, wait)
 //! ```
 //!
 //! Between calls the guest keeps only its settings.
@@ -24,7 +24,6 @@ use crate::settings::Settings;
 pub mod backoff;
 pub mod bindings;
 pub mod calls;
-pub mod check;
 mod create;
 pub mod desired;
 mod destroy;

@@ -45,17 +45,21 @@ pub fn observe_since(world: &mut impl World, name: &str, start_ms: u64) {
 pub struct Tally(BTreeMap<Kind, u64>);
 
 impl Tally {
+    /// Counts all of these.
+    pub fn of(kinds: impl Iterator<Item = Kind>) -> Self {
+        let mut tally = Self::default();
+        kinds.for_each(|kind| tally.add(kind));
+        tally
+    }
+
     /// Counts one.
     pub fn add(&mut self, kind: Kind) {
-        let sum = self.0.entry(kind).or_default();
-        *sum = sum.saturating_add(1);
+        *self.0.entry(kind).or_default() += 1;
     }
 
     /// The total.
     pub fn total(&self) -> u32 {
-        self.0.values().fold(0, |sum, &count| {
-            sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX))
-        })
+        u32::try_from(self.0.values().sum::<u64>()).unwrap_or(u32::MAX)
     }
 
     /// Sends the counts.

@@ -23,55 +23,41 @@ pub struct Found<'a> {
     pub parent: Option<usize>,
 }
 
-/// Where resources that may be parents are: the load balancer, and the index in its list. Sorted by kind, then
-/// identifier, which is the order of insertion.
-#[derive(Default)]
-struct Parents<'a>(Vec<(Kind, &'a str, Location)>);
+/// A resource that may be a parent, and where it is: which load balancer's list, and the index in it.
+type Parent<'a> = (Kind, &'a str, (usize, usize));
 
-/// Which load balancer's list, and where in it.
-type Location = (usize, usize);
-
-impl Parents<'_> {
-    fn find(&self, kind: Kind, identifier: &str) -> Option<Location> {
-        let compare = |known: &(Kind, &str, Location)| {
-            let order = known.0.cmp(&kind);
-            order.then_with(|| words::compare(known.1, identifier))
-        };
-        let found = self.0.binary_search_by(compare).ok()?;
-        self.0.get(found).map(|&(_, _, location)| location)
-    }
+/// `parents` are sorted by kind, then identifier.
+fn find(parents: &[Parent<'_>], kind: Kind, identifier: &str) -> Option<(usize, usize)> {
+    let compare = |known: &Parent<'_>| known.0.cmp(&kind).then_with(|| words::compare(known.1, identifier));
+    let found = parents.binary_search_by(compare).ok()?;
+    parents.get(found).map(|parent| parent.2)
 }
 
 /// The own resources of each load balancer, in the order given. Looks at each resource once: parents come before
 /// children in the order of kinds.
 pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> {
-    let slots: BTreeMap<&str, usize> = load_balancers
-        .iter()
-        .enumerate()
-        .map(|(slot, &id)| (id, slot))
-        .collect();
+    let slots: BTreeMap<&str, usize> = load_balancers.iter().copied().zip(0..).collect();
     let slot_of = |load_balancer: &str| slots.get(load_balancer).copied();
     let mut owned: Vec<Own<'a>> = load_balancers.iter().map(|_| Own::new()).collect();
-    let mut parents = Parents::default();
+    // In the order of insertion, which is that of `find`.
+    let mut parents: Vec<Parent<'_>> = Vec::new();
+    let beside = |parent: Option<(usize, usize)>| parent.map(|at| (at.0, at)).unzip();
     for object in ascending(listed) {
         let (slot, parent) = match &object.spec {
             Spec::Backend(spec) => (slot_of(&spec.load_balancer), None),
             Spec::Frontend(spec) => {
-                let backend = parents.find(Kind::Backend, &spec.default_backend);
+                let backend = find(&parents, Kind::Backend, &spec.default_backend);
                 (slot_of(&spec.load_balancer), backend)
             }
-            Spec::Bind(spec) => parents
-                .find(Kind::Frontend, &spec.frontend)
-                .map(|at| (at.0, at))
-                .unzip(),
-            Spec::Server(spec) => parents.find(Kind::Backend, &spec.backend).map(|at| (at.0, at)).unzip(),
+            Spec::Bind(spec) => beside(find(&parents, Kind::Frontend, &spec.frontend)),
+            Spec::Server(spec) => beside(find(&parents, Kind::Backend, &spec.backend)),
         };
         let Some((slot, own)) = slot.and_then(|slot| Some((slot, owned.get_mut(slot)?))) else {
             continue;
         };
         let kind = order::kind(&object.spec);
         if matches!(kind, Kind::Backend | Kind::Frontend) {
-            parents.0.push((kind, &object.identifier, (slot, own.len())));
+            parents.push((kind, &object.identifier, (slot, own.len())));
         }
         // A frontend may lead to a backend of another load balancer.
         let parent = parent.and_then(|(other, place)| (other == slot).then_some(place));
@@ -82,11 +68,9 @@ pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> 
 
 /// The list by kind, then identifier, without duplicates. The API promises that order; then each is looked at once.
 fn ascending(listed: &[Object]) -> Vec<&Object> {
-    let key = |object: &Object| order::kind(&object.spec);
     let compare = |left: &&Object, right: &&Object| {
-        key(left)
-            .cmp(&key(right))
-            .then_with(|| words::compare(&left.identifier, &right.identifier))
+        let kinds = order::kind(&left.spec).cmp(&order::kind(&right.spec));
+        kinds.then_with(|| words::compare(&left.identifier, &right.identifier))
     };
     let mut objects: Vec<&Object> = listed.iter().collect();
     if !objects.is_sorted_by(|left, right| compare(left, right).is_lt()) {

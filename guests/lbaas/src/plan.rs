@@ -8,11 +8,12 @@
 //!                         -> what each fulfils, by kind: parents first -> changes
 //! ```
 
+use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Plan};
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 use crate::desired::{BACKEND, DesiredState, FRONTEND};
-use crate::order;
-use crate::own::Found;
+use crate::own::{Found, Own};
 use crate::settings::{FailedObjects, Settings};
+use crate::{order, outcome};
 
 /// What one load balancer needs.
 #[derive(Debug)]
@@ -48,6 +49,34 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
         State::Updating => failed_objects == FailedObjects::Destroy,
         State::Pending | State::Failed => false,
     }
+}
+
+/// The plans of all load balancers as one, in the order in which `reconcile` takes them.
+///
+/// # Errors
+/// If a load balancer's resources are not ready to be planned for.
+pub fn of_all(settings: &Settings, desired: &DesiredState<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
+    let (mut errors, mut all) = (Vec::new(), Changes::default());
+    for (load_balancer, own) in desired.load_balancers.iter().zip(owned) {
+        match decide(settings, load_balancer, desired, own) {
+            Verdict::Change(changes) => {
+                all.create.extend(changes.create);
+                all.destroy.extend(changes.destroy);
+            }
+            Verdict::Failed { failed, .. } => errors.push(Error::Failed(failed)),
+            Verdict::Recovering(updating) => errors.push(Error::RecoveryPending(updating)),
+            Verdict::Progressing(pending) => errors.push(Error::Progressing(pending)),
+        }
+    }
+    if let Some(error) = outcome::joined(errors) {
+        return Err(error);
+    }
+    all.create.sort_by(order::specs);
+    all.destroy.sort_by(|left, right| order::destruction(left, right));
+    Ok(Plan {
+        create: all.create,
+        destroy: all.destroy.into_iter().cloned().collect(),
+    })
 }
 
 /// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the
@@ -97,10 +126,8 @@ fn difference<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &[Found<
     let create = &mut changes.create;
     for (row, port) in desired.ports.iter().enumerate() {
         let identifier = |column| {
-            let place = kept.place(desired.cell(row, column));
-            place
-                .and_then(|place| own.get(place))
-                .map(|found| &found.object.identifier)
+            let found = own.get(kept.place(desired.cell(row, column))?)?;
+            Some(&found.object.identifier)
         };
         let Some(backend) = identifier(BACKEND) else {
             create.push(Spec::Backend(port.backend(load_balancer)));

@@ -11,15 +11,13 @@ use crate::backoff;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
-use crate::calls::count_retrieved;
 use crate::create::Awaited;
 use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
-use crate::outcome;
-use crate::own;
 use crate::plan::{self, Verdict};
 use crate::settings::Settings;
 use crate::world::{World, complete};
+use crate::{order, outcome, own};
 
 /// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {
@@ -70,7 +68,11 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &Desired
     };
     while call.open().next().is_some() {
         if u64::from(call.report.rounds) >= settings.max_rounds {
-            call.close_unfinished();
+            // A load balancer that is still open never converged.
+            for balancer in call.open().collect::<Vec<_>>() {
+                let touched = call.touched.remove(&balancer).unwrap_or_default();
+                call.close(balancer, Error::TimedOut(touched));
+            }
             break;
         }
         call.report.rounds = call.report.rounds.saturating_add(1);
@@ -79,7 +81,8 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &Desired
         metrics::observe_since(call.world, metrics::ROUND_SECONDS, start_ms);
         round.map_err(Error::Api)?;
     }
-    call.answer()
+    let errors = call.closed.into_values().filter_map(Result::err).collect();
+    outcome::joined(errors).map_or(Ok(call.report), Err)
 }
 
 impl<W: World> Reconcile<'_, W> {
@@ -102,18 +105,16 @@ impl<W: World> Reconcile<'_, W> {
 
     /// The work of each open load balancer in this round; closes one that has none.
     fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
-        let owned = own::split(&self.desired.load_balancers, listed);
-        let open: Vec<usize> = self.open().collect();
-        let of_open = open.iter().filter_map(|&balancer| owned.get(balancer)).flatten();
-        count_retrieved(self.world, of_open);
+        let identifiers = &self.desired.load_balancers;
+        let mut open: Vec<_> = (identifiers.iter().zip(own::split(identifiers, listed)).enumerate()).collect();
+        open.retain(|(balancer, _)| self.is_open(*balancer));
+        let of_open = open.iter().flat_map(|(_, (_, own))| own);
+        let retrieved = of_open.map(|found| order::kind(&found.object.spec));
+        Tally::of(retrieved).send(self.world, metrics::RETRIEVED);
 
         let mut work = Work::default();
-        for balancer in open {
-            let (Some(&identifier), Some(own)) = (self.desired.load_balancers.get(balancer), owned.get(balancer))
-            else {
-                continue;
-            };
-            match plan::decide(self.settings, identifier, self.desired, own) {
+        for (balancer, (identifier, own)) in open {
+            match plan::decide(self.settings, identifier, self.desired, &own) {
                 Verdict::Failed { failed, updating } => work.resets.push((balancer, failed, updating)),
                 Verdict::Recovering(updating) => self.close(balancer, Error::RecoveryPending(updating)),
                 Verdict::Progressing(pending) => {
@@ -211,14 +212,6 @@ impl<W: World> Reconcile<'_, W> {
         }
     }
 
-    /// The rounds are used up: a load balancer that is still open never converged.
-    fn close_unfinished(&mut self) {
-        for balancer in self.open().collect::<Vec<_>>() {
-            let touched = self.touched.remove(&balancer).unwrap_or_default();
-            self.close(balancer, Error::TimedOut(touched));
-        }
-    }
-
     /// Remembers that a load balancer created or destroyed this in the running round.
     pub(crate) fn touch(&mut self, balancer: usize, reference: &ObjectRef) {
         self.touched.entry(balancer).or_default().push(reference.clone());
@@ -228,10 +221,5 @@ impl<W: World> Reconcile<'_, W> {
     pub(crate) fn warn(&mut self, message: &str, fields: [(&str, &str); 2], error: &str) {
         let [kind, which] = fields;
         self.world.log(Level::Warn, message, &[kind, which, ("error", error)]);
-    }
-
-    fn answer(self) -> Result<Report, Error> {
-        let errors = self.closed.into_values().filter_map(Result::err).collect();
-        outcome::joined(errors).map_or(Ok(self.report), Err)
     }
 }

@@ -12,7 +12,7 @@ use crate::bindings::trueup::lbaas::types::{Kind, Object, ObjectRef};
 use crate::own::split;
 use crate::settings::{FailedObjects, Settings};
 use crate::simulated::Simulation;
-use crate::{calls, check, input};
+use crate::{calls, input, plan};
 
 /// Failed objects are destroyed, whatever this build's default is; no jitter.
 const DESTROY: Settings = Settings {
@@ -33,7 +33,7 @@ fn reconcile(world: &mut Simulation, settings: &Settings, desired: &Desired) -> 
 /// The plan from what the API lists.
 fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
     let desired = input::parse(desired).map_err(Error::InvalidInput)?;
-    check::plan(settings, &desired, &split(&desired.load_balancers, &listed))
+    plan::of_all(settings, &desired, &split(&desired.load_balancers, &listed))
 }
 
 fn done(created: u32, destroyed: u32, rounds: u32) -> Result<Report, Error> {
