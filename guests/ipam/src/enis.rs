@@ -6,10 +6,9 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
 use crate::datastore::{Datastore, log_pod};
-use crate::eni::{Eni, EniKey, Traits};
+use crate::memory::{Eni, EniKey, Traits};
 use crate::metrics::{self, count};
-use crate::stored;
-use crate::world::World;
+use crate::{stored, world::World};
 
 impl Datastore {
     /// `datastore.add-eni`

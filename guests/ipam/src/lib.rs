@@ -4,7 +4,7 @@
 //! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
 //! This file has the exports, and decides nothing. `enis`, `pods` and `reading` have the
-//! exported functions, over a [`world`]; `memory` with `eni` and `addresses` keeps the state and its indexes;
+//! exported functions, over a [`world`]; `memory` with `addresses` keeps the state and its indexes;
 //! `stored` and `snapshot` handle texts.
 //!
 //! ```text
@@ -24,7 +24,6 @@ use crate::datastore::Datastore;
 mod addresses;
 mod bindings;
 mod datastore;
-mod eni;
 mod enis;
 mod json;
 mod key;

@@ -6,12 +6,8 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
-use crate::eni::{Eni, EniKey};
-use crate::key::Key;
-use crate::memory::Holder;
-use crate::metrics;
-use crate::stored;
-use crate::world::World;
+use crate::memory::{Eni, EniKey, Holder};
+use crate::{key::Key, metrics, stored, world::World};
 
 impl Datastore {
     /// `datastore.assign-pod-ipv4-address`

@@ -3,22 +3,14 @@
 //! Without settings. `restore` accepts only what this guest could have written: otherwise two keys with one address
 //! would live on.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Guest, Imports, snapshot, text};
 
-use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
-use crate::datastore::Datastore;
-use crate::eni::Traits;
-use crate::json::Members;
-use crate::key::Key;
-use crate::memory::{Holder, Memory};
-use crate::settings::Settings;
-use crate::stored::Rest;
-use crate::world::World;
-use crate::writing::StoreState;
+use crate::memory::{Holder, Memory, Traits};
+use crate::{bindings::exports::trueup::ipam::datastore::IpamKey, datastore::Datastore, json::Members, key::Key};
+use crate::{settings::Settings, stored::Rest, world::World, writing::StoreState};
 
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";

@@ -6,12 +6,9 @@ use std::collections::BTreeMap;
 
 use trueup_guest::address::Address;
 
-use crate::bindings::trueup::kube::types;
 use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
-use crate::keys::label;
-use crate::settings::Settings;
 use crate::values::{DNat44, LocalIp, Protocol, StaticMapping, TwiceNat};
-use crate::world::World;
+use crate::{bindings::trueup::kube::types, renderer::label, settings::Settings, world::World};
 
 /// The DNAT.
 pub(crate) fn of_service(

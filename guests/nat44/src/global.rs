@@ -4,11 +4,10 @@
 
 use trueup_guest::address::Address;
 
-use crate::keys::IDENTITIES;
-use crate::settings::Settings;
 use crate::values::{
     ANY_VRF, DNat44, IdentityMapping, Interface, Nat44Global, PoolAddress, Protocol, VirtualReassembly,
 };
+use crate::{renderer::IDENTITIES, settings::Settings};
 
 /// The destination port of VXLAN packets (RFC 7348).
 const VXLAN_PORT: u16 = 4789;

@@ -4,9 +4,8 @@
 //! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
 //! specification lists the intended differences.
 //!
-//! This file has the exports, and decides nothing. `settings`, `uplink`, `keys`,
-//! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`world`];
-//! `snapshot` is its text.
+//! This file has the exports, and decides nothing. `settings`, `uplink`, `values`, `dnat` and `global` are pure; `writes`
+//! and `renderer` keep the state, have its text, and ask a [`world`].
 //!
 //! ```text
 //! service ---> dnat ----+
@@ -16,20 +15,16 @@
 
 use trueup_guest::Imports;
 
-use crate::bindings::exports::trueup::service::renderer as exported;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::renderer::Renderer;
+use crate::{bindings::exports::trueup::service::renderer as exported, renderer::Renderer};
 
 mod bindings;
-mod cache;
 mod dnat;
 mod global;
-mod keys;
 mod renderer;
 mod settings;
 #[cfg(test)]
 mod simulated;
-mod snapshot;
 #[cfg(test)]
 mod tests;
 mod uplink;

@@ -3,20 +3,11 @@
 //! A change costs only the services that it affects; only a resync walks over everything.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::address::Address;
-use trueup_guest::bindings::trueup::etcd::kv::KeyValue;
-use trueup_guest::etcd;
+use trueup_guest::{Guest, address::Address, bindings::trueup::etcd::kv::KeyValue, etcd, snapshot};
 
-use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::cache::Cache;
-use crate::dnat;
-use crate::global;
-use crate::keys::Keys;
-use crate::settings::Settings;
-use crate::values::json;
-use crate::world::World;
-use crate::writes::Writes;
+use crate::writes::{Cache, Writes};
+use crate::{bindings::trueup::kube::types::ObjectId, dnat, global, settings::Settings, values::json, world::World};
 
 /// The state between calls, whatever became of writes; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,4 +186,85 @@ impl Renderer {
     fn keep_node_ips(&mut self, world: &mut impl World, node_ips: &[String]) {
         self.state.node_ips = dnat::v4(world, "nodes", node_ips);
     }
+}
+
+/// The version of the text. Increment it when the contents change.
+const VERSION: u64 = 1;
+
+/// The whole state, for the next build of this guest. Of the settings it holds only the prefix of the keys.
+#[derive(Serialize, Deserialize)]
+struct Snapshot {
+    version: u64,
+    prefix: String,
+    #[serde(flatten)]
+    state: State,
+}
+
+impl Guest for Renderer {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
+    }
+
+    fn snapshot(&self) -> String {
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            prefix: self.keys.prefix.clone(),
+            state: self.state.clone(),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
+        self.state = snapshot.state;
+        if snapshot.prefix != self.keys.prefix {
+            // Another agent's keys do not apply to this one.
+            self.state.cache = Cache::default();
+        }
+        Ok(())
+    }
+}
+
+/// The label of the DNAT with identity mappings, and the end of its key.
+pub(crate) const IDENTITIES: &str = "DNAT-identities";
+
+/// The keys of one agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// The prefix of all NAT keys.
+    pub(crate) prefix: String,
+    dnats: String,
+}
+
+impl Keys {
+    /// The keys of the agent with this microservice label.
+    pub(crate) fn new(agent_label: &str) -> Self {
+        let prefix = format!("/vnf-agent/{agent_label}/config/vpp/nat/v2/");
+        let dnats = format!("{prefix}dnat44/");
+        Self { prefix, dnats }
+    }
+
+    /// A service's DNAT.
+    pub(crate) fn dnat(&self, id: &ObjectId) -> String {
+        format!("{}{}", self.dnats, label(id))
+    }
+
+    /// The DNAT with identity mappings.
+    pub(crate) fn identities(&self) -> String {
+        format!("{}{IDENTITIES}", self.dnats)
+    }
+
+    /// The global configuration.
+    pub(crate) fn global(&self) -> String {
+        format!("{}nat44-global", self.prefix)
+    }
+
+    /// True for every DNAT, whichever writer it has.
+    pub(crate) fn is_dnat(&self, key: &str) -> bool {
+        key.starts_with(&self.dnats)
+    }
+}
+
+/// A service's label.
+pub(crate) fn label(id: &ObjectId) -> String {
+    format!("{}/{}", id.namespace, id.name)
 }

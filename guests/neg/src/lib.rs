@@ -6,8 +6,8 @@
 //! dual-stack migrator; the specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `address`, `entry`, `filter`, `target`
-//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`world`];
-//! `snapshot` is its text.
+//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`world`]; `neg` also
+//! has its text.
 //!
 //! ```text
 //! target --+
@@ -19,11 +19,9 @@
 
 use trueup_guest::Imports;
 
-use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
-use crate::bindings::trueup::neg::types::EndpointGroup;
-use crate::neg::Neg;
+use crate::{bindings::exports::trueup::guest::timer_events, bindings::trueup::neg::types::EndpointGroup, neg::Neg};
 
 pub mod address;
 pub mod bindings;
@@ -38,7 +36,6 @@ pub mod retry;
 pub mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
 pub mod syncer;
 pub mod target;
 #[cfg(test)]

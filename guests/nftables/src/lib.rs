@@ -4,9 +4,8 @@
 //! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
 //! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! This file has the exports, and decides nothing. `names`, `render`, `ruleset`, `step` and `change` are pure;
-//! `statements`, `base` and `transaction` produce the text for nft; `claims` and `renderer` keep the state and ask a
-//! [`world`]; `snapshot` is its text.
+//! This file has the exports, and decides nothing. `names`, `render`, `ruleset`, `step` and `change` are pure; `base` and
+//! `transaction` produce the text for nft; `renderer` keeps the state, has its text, and asks a [`world`].
 //!
 //! ```text
 //! service -> render -> chains, claims ----------+
@@ -16,14 +15,12 @@
 
 use trueup_guest::Imports;
 
-use crate::bindings::exports::trueup::service::renderer as exported;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::renderer::Renderer;
+use crate::{bindings::exports::trueup::service::renderer as exported, renderer::Renderer};
 
 mod base;
 mod bindings;
 mod change;
-mod claims;
 mod names;
 mod render;
 mod renderer;
@@ -31,8 +28,6 @@ mod ruleset;
 mod settings;
 #[cfg(test)]
 mod simulated;
-mod snapshot;
-mod statements;
 mod step;
 #[cfg(test)]
 mod tests;

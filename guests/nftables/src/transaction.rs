@@ -8,11 +8,9 @@ use std::io::{self, Write};
 
 use trueup_guest::text;
 
-use crate::base;
-use crate::change::Change;
+use crate::change::{Change, goto};
 use crate::ruleset::{Family, Key, Verdict};
-use crate::settings::Settings;
-use crate::statements::goto;
+use crate::{base, settings::Settings};
 
 /// One family's part.
 #[derive(Debug)]

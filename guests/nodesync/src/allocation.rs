@@ -4,14 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest::bindings::trueup::etcd::kv;
-use trueup_guest::etcd;
+use trueup_guest::{bindings::trueup::etcd::kv, etcd};
 
-use crate::addresses::{self, Addresses};
-use crate::bindings::exports::trueup::nodesync::node_sync::Error;
-use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
-use crate::world::World;
+use crate::view::{Addresses, read_addresses};
+use crate::{bindings::exports::trueup::nodesync::node_sync::Error, node_sync::NodeSync, world::World};
 
 /// The database's error as the answer of a call.
 impl From<kv::Error> for Error {
@@ -64,7 +61,7 @@ impl NodeSync {
         };
         let name = &self.settings.node_name;
         match Stored::read(&found.value) {
-            Some(stored) if stored.name == *name => Ok(addresses::read(world, name, &stored.into_addresses())),
+            Some(stored) if stored.name == *name => Ok(read_addresses(world, name, &stored.into_addresses())),
             Some(stored) => Err(Error::IdTaken(stored.name)),
             None => Err(Error::IdTaken(String::new())),
         }

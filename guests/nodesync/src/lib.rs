@@ -4,7 +4,7 @@
 //! The number is a key in a database that all nodes share: the first to store it owns it. The model is node sync of
 //! Contiv-VPP; the specification lists the intended differences.
 //!
-//! This file has the exports, and decides nothing. `view`, `kube` and `record` are pure;
+//! This file has the exports, and decides nothing. `view` and `record` are pure;
 //! `allocation` and `node_sync` ask a [`world`]; `snapshot` is their text.
 //!
 //! ```text
@@ -22,10 +22,8 @@ use crate::bindings::exports::trueup::nodesync::node_sync::{self as exported, Ch
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
 use crate::node_sync::NodeSync;
 
-mod addresses;
 mod allocation;
 mod bindings;
-mod kube;
 mod node_sync;
 mod record;
 mod settings;

@@ -6,18 +6,12 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::etcd;
-use trueup_guest::network::Network;
+use trueup_guest::{etcd, network::Network};
 
-use crate::addresses::{self, Addresses};
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, Error, VppNode};
-use crate::bindings::trueup::kube::types::Node as KubeNode;
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
-use crate::kube::Kube;
-use crate::record;
-use crate::settings::Settings;
-use crate::view::{Record, View};
-use crate::world::World;
+use crate::view::{Addresses, Kube, Record, View, read_addresses};
+use crate::{bindings::trueup::kube::types::Node as KubeNode, record, settings::Settings, world::World};
 
 /// Nodes with an id.
 const NODES: &str = "nodesync_nodes";
@@ -36,10 +30,8 @@ pub(crate) struct Stored {
 impl Stored {
     /// The addresses that the database certainly holds.
     pub(crate) fn known(addresses: Addresses) -> Self {
-        Self {
-            addresses,
-            is_known: true,
-        }
+        let is_known = true;
+        Self { addresses, is_known }
     }
 
     fn is(&self, addresses: &Addresses) -> bool {
@@ -95,9 +87,7 @@ impl NodeSync {
 
     /// The ids of the records with this node's name.
     fn own_ids(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Vec<u32> {
-        let own = records
-            .iter()
-            .filter(|(_, record)| record.name == self.settings.node_name);
+        let own = (records.iter()).filter(|(_, record)| record.name == self.settings.node_name);
         let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
         if ids.len() > 1 {
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -184,9 +174,8 @@ impl NodeSync {
             return Ok(Vec::new());
         }
         if is_own {
-            let number = id.to_string();
             let message = "another record bears the name of this node and is ignored";
-            world.warn(message, &[("id", &number)]);
+            world.warn(message, &[("id", &id.to_string())]);
             return Ok(self.remove_record(id));
         }
         let old = self.view.records.get(&id).map(|old| old.name.clone());
@@ -313,7 +302,7 @@ fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
         world.warn(message, &[("id", &node.id.to_string()), ("node", &node.name)]);
         return None;
     }
-    let addresses = addresses::read(world, &node.name, &node.ip_addresses);
+    let addresses = read_addresses(world, &node.name, &node.ip_addresses);
     let name = node.name;
     Some((node.id, Record { name, addresses }))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use trueup_guest::snapshot;
 
-use crate::addresses::Addresses;
+use crate::view::Addresses;
 
 /// The part of the key after the key prefix of the settings.
 const FOLDER: &str = "allocatedIDs/";

@@ -3,7 +3,7 @@
 use trueup_guest::settings::{FILLED, Given};
 
 /// The guest's settings. Their names are those in JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// This node's name in Kubernetes. Not empty once the settings are parsed.
     pub(crate) node_name: String,
@@ -13,17 +13,6 @@ pub(crate) struct Settings {
     pub(crate) allocation_attempts: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            node_name: String::new(),
-            key_prefix: "/vnf-agent/contiv-ksr/".to_owned(),
-            // The original's effective limit: it compares with 10 after it has counted the attempt.
-            allocation_attempts: 11,
-        }
-    }
-}
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
@@ -31,17 +20,14 @@ impl Settings {
     /// The first setting by name that is unknown or wrong, else `node_name` if it is missing.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config)?;
-        let default = Self::default();
         let prefix = |text: &str| text.ends_with('/').then(|| text.to_owned());
         given.require("node_name", FILLED);
+        let key_prefix = given.text("key_prefix", "a text that ends in \"/\"", prefix);
         let settings = Self {
             node_name: given.filled("node_name").unwrap_or_default(),
-            key_prefix: given
-                .text("key_prefix", "a text that ends in \"/\"", prefix)
-                .unwrap_or(default.key_prefix),
-            allocation_attempts: given
-                .whole("allocation_attempts", 1..=1000)
-                .unwrap_or(default.allocation_attempts),
+            key_prefix: key_prefix.unwrap_or_else(|| "/vnf-agent/contiv-ksr/".to_owned()),
+            // The original's effective limit: it compares with 10 after it has counted the attempt.
+            allocation_attempts: given.whole("allocation_attempts", 1..=1000).unwrap_or(11),
         };
         given.end(settings)
     }

@@ -5,16 +5,11 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::address::Address;
-use trueup_guest::network::Network;
-use trueup_guest::{Guest, Imports, snapshot};
+use trueup_guest::{Guest, Imports, address::Address, network::Network, snapshot};
 
-use crate::addresses::Addresses;
-use crate::kube::Kube;
 use crate::node_sync::{NodeSync, Stored};
-use crate::settings::Settings;
-use crate::view::{Record, View};
-use crate::world::World;
+use crate::view::{Addresses, Kube, Record, View};
+use crate::{settings::Settings, world::World};
 
 /// The layout of the text.
 const VERSION: u64 = 1;

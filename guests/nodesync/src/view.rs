@@ -5,9 +5,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::addresses::{self, Addresses};
-use crate::bindings::trueup::nodesync::types::Node;
-use crate::kube::Kube;
+use trueup_guest::{address::Address, network::Network};
+
+use crate::bindings::trueup::kube::types::{Node as KubeNode, NodeAddress, NodeAddressType};
+use crate::{bindings::trueup::nodesync::types::Node, world::World};
+
+/// Addresses of one node on the data plane: without duplicates, in order, whatever their spelling. IPv4 before IPv6, by
+/// number, then by prefix length.
+pub(crate) type Addresses = BTreeSet<Network>;
+
+/// The valid addresses; logs a warning for each invalid one. `node` is their owner.
+pub(crate) fn read_addresses(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
+    let message = "an address with network does not parse and is left out";
+    let read = |text: &String| world.or_warn(Network::parse(text), message, &[("node", node), ("address", text)]);
+    texts.iter().filter_map(read).collect()
+}
 
 /// The contents of another node's record; its id is its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +83,38 @@ impl View {
         Node {
             id,
             name: name.to_owned(),
-            vpp_ip_addresses: addresses::write(addresses),
+            vpp_ip_addresses: addresses.iter().map(Network::to_string).collect(),
             mgmt_ip_addresses: kube.addresses.iter().map(ToString::to_string).collect(),
             pod_cidr: kube.pod_cidr.map_or_else(String::new, |network| network.to_string()),
         }
+    }
+}
+
+/// A node's management addresses and its pods' network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kube {
+    /// Those of the types `internal-ip` and `external-ip`.
+    pub(crate) addresses: BTreeSet<Address>,
+    /// Without host bits; `None` if Kubernetes has none.
+    pub(crate) pod_cidr: Option<Network>,
+}
+
+impl Kube {
+    /// The valid facts; logs a warning for each invalid one.
+    pub(crate) fn read(world: &mut impl World, node: &KubeNode) -> Self {
+        let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);
+        let message = "a node's address in Kubernetes does not parse and is left out";
+        let read = |listed: &NodeAddress| {
+            let fields = [("node", node.name.as_str()), ("address", &listed.address)];
+            world.or_warn(Address::parse(&listed.address), message, &fields)
+        };
+        let listed = node.addresses.iter().filter(|listed| counts(listed.address_type));
+        let addresses = listed.filter_map(read).collect();
+        let pod_cidr = Network::parse(&node.pod_cidr).map(Network::without_host_bits);
+        if pod_cidr.is_none() && !node.pod_cidr.is_empty() {
+            let message = "a node's pod CIDR does not parse and is taken for none";
+            world.warn(message, &[("node", &node.name), ("pod_cidr", &node.pod_cidr)]);
+        }
+        Self { addresses, pod_cidr }
     }
 }

@@ -1,12 +1,11 @@
 //! The id of a Kubernetes object, stored once and shared by the indexes that use it.
 
-use std::cmp::Ordering;
-use std::rc::Rc;
+use std::{cmp::Ordering, rc::Rc};
 
 use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::words;
 
-use crate::bindings::trueup::kube::types::ObjectId;
+use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::types::ContivService};
 
 /// Ordered by namespace, then name, by their bytes. As JSON the list of the two, which serde reads as a record.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -32,6 +31,11 @@ impl From<ObjectId> for Id {
     fn from(id: ObjectId) -> Self {
         Self(Rc::new(id))
     }
+}
+
+/// The service with its id, for a map.
+pub(crate) fn by_id(service: ContivService) -> (Id, ContivService) {
+    (Id::from(service.id.clone()), service)
 }
 
 impl Serialize for Id {

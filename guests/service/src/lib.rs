@@ -5,9 +5,9 @@
 //! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
 //! differences.
 //!
-//! This file has the exports, and decides nothing. `parse` parses, `inputs` stores,
-//! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
-//! touches; `processor` and `rendering` call a [`world`]; `snapshot` is their text.
+//! This file has the exports, and decides nothing. `parse` parses, `inputs` stores, `view` has the function of the inputs,
+//! and stores its results with indexes of what an event touches; `processor` and `rendering` call a [`world`]; `snapshot`
+//! is their text.
 //!
 //! ```text
 //! event -> parse -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
@@ -19,20 +19,16 @@
 use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::service::processor::{self as exported, Event, State};
-use crate::bindings::trueup::kube::types::ObjectId;
-use crate::processor::Processor;
+use crate::{bindings::trueup::kube::types::ObjectId, processor::Processor};
 
 mod bindings;
-mod combine;
 #[cfg(test)]
 mod counting;
 mod id;
 mod inputs;
 mod interfaces;
 mod parse;
-mod pods;
 mod processor;
-mod redirects;
 mod rendering;
 mod settings;
 #[cfg(test)]

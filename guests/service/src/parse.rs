@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::address::Address;
-use trueup_guest::network;
+use trueup_guest::{address::Address, network};
 
 use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, LocalPod};
 use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId, Service as KubeService};
-use crate::bindings::trueup::nodesync::types::Node;
 use crate::bindings::trueup::service::types::{ContivService, ServicePort, TrafficPolicy};
-use crate::id::Id;
 use crate::inputs::{Endpoints, Pod, Subset};
-use crate::pods;
-use crate::world::World;
+use crate::{bindings::trueup::nodesync::types::Node, id::Id, view, world::World};
 
 /// The address, or a warning that names its role.
 pub(crate) fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
@@ -34,7 +30,8 @@ pub(crate) fn service(world: &mut impl World, service: KubeService) -> Option<Co
     let ingress_ips = (service.service_type == "LoadBalancer").then_some(&service.lb_ingress_ips);
     let external_ips = service.external_ips.iter().chain(ingress_ips.into_iter().flatten());
     let is_node_local = service.external_traffic_policy == "Local";
-    let has_affinity = service.session_affinity == "ClientIP";
+    let timeout_s = Some(service.session_affinity_timeout_s);
+    let timeout_s = timeout_s.filter(|_| service.session_affinity == "ClientIP");
     let traffic_policy = if is_node_local {
         TrafficPolicy::NodeLocal
     } else {
@@ -45,11 +42,7 @@ pub(crate) fn service(world: &mut impl World, service: KubeService) -> Option<Co
     let ports: BTreeMap<String, _> = ports.collect();
     Some(ContivService {
         traffic_policy,
-        session_affinity_timeout_s: if has_affinity {
-            service.session_affinity_timeout_s
-        } else {
-            0
-        },
+        session_affinity_timeout_s: timeout_s.unwrap_or(0),
         cluster_ips: canonical(world, "a cluster IP", &service.id, cluster_ip.into_iter()),
         external_ips: canonical(world, "an external IP", &service.id, external_ips),
         ports: ports
@@ -98,17 +91,15 @@ pub(crate) fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id
 
 /// A pod; it may have no address yet.
 pub(crate) fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
-    let has_text = !pod.ip.is_empty();
-    let address = has_text
-        .then(|| address(world, "the address of a pod", &of(&pod.id), &pod.ip))
-        .flatten();
+    let text = Some(&pod.ip).filter(|text| !text.is_empty());
+    let address = text.and_then(|text| address(world, "the address of a pod", &of(&pod.id), text));
     let interface = pod.interface_name.filter(|name| !name.is_empty());
     (Id::from(pod.id), Pod { address, interface })
 }
 
 /// Warns if the interface that services are redirected to has no address.
 pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
-    if let Some(endpoint) = pods::service_endpoint(&allocation.interfaces) {
+    if let Some(endpoint) = view::service_endpoint(&allocation.interfaces) {
         let text = network::without_prefix_len(&endpoint.ip);
         address(world, "the address of a service endpoint", &of(&allocation.pod), text);
     }
@@ -118,10 +109,7 @@ pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllo
 pub(crate) fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
-        let data_plane = node
-            .vpp_ip_addresses
-            .iter()
-            .map(|text| network::without_prefix_len(text));
+        let data_plane = (node.vpp_ip_addresses.iter()).map(|text| network::without_prefix_len(text));
         let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
         ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
     }

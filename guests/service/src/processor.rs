@@ -2,17 +2,13 @@
 //!
 //! Each public function is an export of the world.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bindings::exports::trueup::service::processor::{Event, State};
-use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId};
-use crate::id::Id;
-use crate::inputs::Inputs;
-use crate::parse;
-use crate::rendering::Rendering;
-use crate::settings::Settings;
+use crate::bindings::exports::trueup::service::processor::{Event, LocalPod, State};
+use crate::inputs::{Inputs, Pod};
 use crate::view::View;
 use crate::world::{Rendered, World};
+use crate::{bindings::trueup::kube::types::ObjectId, id::Id, parse, rendering::Rendering, settings::Settings};
 
 /// Contiv-services.
 const SERVICES: &str = "service_services";
@@ -29,7 +25,7 @@ pub(crate) struct Known {
 }
 
 /// The state of an instance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Processor {
     pub(crate) settings: Settings,
     /// None before the first resync.
@@ -43,7 +39,8 @@ impl Processor {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            ..Self::default()
+            known: None,
+            shown: None,
         }
     }
 
@@ -90,12 +87,11 @@ impl Processor {
     }
 
     pub(crate) fn show(&mut self, world: &mut impl World) {
-        let count = self.known.as_ref().map(|known| known.view.service_count());
-        if let Some(count) = count
-            && self.shown != Some(count)
-        {
-            self.shown = Some(count);
-            world.gauge_count(SERVICES, &[], count);
+        if let Some(known) = &self.known {
+            let count = known.view.service_count();
+            if self.shown.replace(count) != Some(count) {
+                world.gauge_count(SERVICES, &[], count);
+            }
         }
     }
 }
@@ -117,7 +113,12 @@ impl Known {
                 self.inputs.services.remove(&id);
                 BTreeSet::from([id])
             }
-            Event::EndpointsPut(endpoints) => self.put_endpoints(world, endpoints),
+            Event::EndpointsPut(endpoints) => {
+                let (id, new) = parse::endpoints(world, endpoints);
+                let old = self.inputs.endpoints.insert(id.clone(), new);
+                self.view.list(&id, old.as_ref(), self.inputs.endpoints.get(&id));
+                BTreeSet::from([id])
+            }
             Event::EndpointsDeleted(id) => {
                 let id = Id::from(id);
                 let old = self.inputs.endpoints.remove(&id);
@@ -130,26 +131,10 @@ impl Known {
                 self.inputs.allocations.insert(id.clone(), allocation.interfaces);
                 self.view.touch_pod(&self.inputs, &id)
             }
-            Event::PodAdded(pod) => {
-                let (id, pod) = parse::pod(world, pod);
-                self.inputs.local_pods.insert(id.clone(), pod);
-                self.view.touch_pod(&self.inputs, &id)
-            }
-            Event::RemotePodPut(pod) => {
-                let (id, pod) = parse::pod(world, pod);
-                self.inputs.remote_pods.insert(id.clone(), pod);
-                self.view.touch_pod(&self.inputs, &id)
-            }
-            Event::PodDeleted(id) => {
-                let id = Id::from(id);
-                self.inputs.local_pods.remove(&id);
-                self.forget_pod(&id)
-            }
-            Event::RemotePodDeleted(id) => {
-                let id = Id::from(id);
-                self.inputs.remote_pods.remove(&id);
-                self.forget_pod(&id)
-            }
+            Event::PodAdded(pod) => self.put_pod(world, pod, |inputs| &mut inputs.local_pods),
+            Event::RemotePodPut(pod) => self.put_pod(world, pod, |inputs| &mut inputs.remote_pods),
+            Event::PodDeleted(id) => self.forget_pod(id, |inputs| &mut inputs.local_pods),
+            Event::RemotePodDeleted(id) => self.forget_pod(id, |inputs| &mut inputs.remote_pods),
             Event::Nodes(nodes) => {
                 self.inputs.node_ips = parse::node_ips(world, &nodes);
                 self.compare_node_ips();
@@ -158,18 +143,22 @@ impl Known {
         }
     }
 
-    fn put_endpoints(&mut self, world: &mut impl World, endpoints: KubeEndpoints) -> BTreeSet<Id> {
-        let (id, new) = parse::endpoints(world, endpoints);
-        let old = self.inputs.endpoints.insert(id.clone(), new);
-        self.view.list(&id, old.as_ref(), self.inputs.endpoints.get(&id));
-        BTreeSet::from([id])
+    fn put_pod(&mut self, world: &mut impl World, pod: LocalPod, pods: Pods) -> BTreeSet<Id> {
+        let (id, pod) = parse::pod(world, pod);
+        pods(&mut self.inputs).insert(id.clone(), pod);
+        self.view.touch_pod(&self.inputs, &id)
     }
 
     /// A pod's allocation goes with it, unless another pod has the same id.
-    fn forget_pod(&mut self, id: &Id) -> BTreeSet<Id> {
-        if self.inputs.pod(id).is_none() {
-            self.inputs.allocations.remove(id);
+    fn forget_pod(&mut self, id: ObjectId, pods: Pods) -> BTreeSet<Id> {
+        let id = Id::from(id);
+        pods(&mut self.inputs).remove(&id);
+        if self.inputs.pod(&id).is_none() {
+            self.inputs.allocations.remove(&id);
         }
-        self.view.touch_pod(&self.inputs, id)
+        self.view.touch_pod(&self.inputs, &id)
     }
 }
+
+/// The pods of this node, or of others.
+type Pods = fn(&mut Inputs) -> &mut BTreeMap<Id, Pod>;

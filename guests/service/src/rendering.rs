@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::id::Id;
-use crate::interfaces::Interfaces;
-use crate::processor::Known;
+use crate::id::{Id, by_id};
 use crate::world::{Rendered, World};
+use crate::{interfaces::Interfaces, processor::Known};
 
 /// The acknowledged state.
 #[derive(Clone, Debug, Default)]
@@ -62,10 +61,7 @@ impl Known {
         rendering.is_in_step = acknowledged.is_some();
         let (node_ips, services) = acknowledged.unwrap_or_default();
         rendering.node_ips = node_ips;
-        let by_id = services
-            .into_iter()
-            .map(|service| (Id::from(service.id.clone()), service));
-        rendering.services = by_id.collect();
+        rendering.services = services.into_iter().map(by_id).collect();
         let ids: BTreeSet<&Id> = inputs.services.keys().chain(rendering.services.keys()).collect();
         for id in ids {
             let differs = self.view.combine(inputs, id).as_ref() != rendering.services.get(id);
@@ -79,16 +75,10 @@ impl Known {
     /// # Errors
     /// A renderer's error; then the next event does the same.
     pub(crate) fn resync(&mut self, world: &mut impl World) -> Rendered {
-        let Self {
-            inputs,
-            view,
-            rendering,
-        } = self;
+        let (inputs, view, rendering) = (&self.inputs, &mut self.view, &mut self.rendering);
         let ids: BTreeSet<Id> = inputs.services.keys().chain(view.services()).cloned().collect();
-        let services = ids
-            .into_iter()
-            .filter_map(|id| view.combine(inputs, &id).map(|service| (id, service)));
-        let (ids, services): (Vec<Id>, Vec<ContivService>) = services.unzip();
+        let combined = |id| view.combine(inputs, &id).map(|service| (id, service));
+        let (ids, services): (Vec<Id>, Vec<ContivService>) = ids.into_iter().filter_map(combined).unzip();
         let event = ResyncEvent {
             node_ips: texts(&inputs.node_ips),
             services,
@@ -122,13 +112,8 @@ impl Known {
         }
         self.send_services(&mut answers, touched);
         self.send_node_ips(&mut answers);
-        let backends = &mut self.view.backends;
-        send_interfaces(
-            &mut answers,
-            "update-local-backend-ifs",
-            backends,
-            World::update_local_backend_ifs,
-        );
+        let (call, backends) = ("update-local-backend-ifs", &mut self.view.backends);
+        send_interfaces(&mut answers, call, backends, World::update_local_backend_ifs);
         if frontends_last {
             send_frontends(&mut answers, &mut self.view.frontends);
         }
@@ -180,12 +165,8 @@ impl Known {
 }
 
 fn send_frontends(answers: &mut Answers<'_, impl World>, frontends: &mut Interfaces) {
-    send_interfaces(
-        answers,
-        "update-local-frontend-ifs",
-        frontends,
-        World::update_local_frontend_ifs,
-    );
+    let call = "update-local-frontend-ifs";
+    send_interfaces(answers, call, frontends, World::update_local_frontend_ifs);
 }
 
 fn send_interfaces<W: World>(

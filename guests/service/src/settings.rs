@@ -9,14 +9,6 @@ pub(crate) struct Settings {
     pub(crate) default_pod_network: String,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            default_pod_network: "default".to_owned(),
-        }
-    }
-}
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
@@ -24,13 +16,9 @@ impl Settings {
     /// The first setting by name that is unknown or wrong.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config)?;
-        let default = Self::default();
-        let settings = Self {
-            default_pod_network: given
-                .filled("default_pod_network")
-                .unwrap_or(default.default_pod_network),
-        };
-        given.end(settings)
+        let default_pod_network = given.filled("default_pod_network");
+        let default_pod_network = default_pod_network.unwrap_or_else(|| "default".to_owned());
+        given.end(Self { default_pod_network })
     }
 }
 

@@ -4,23 +4,17 @@
 //! computes another one. Without settings. Uses rows instead of members, so that a cluster of many services fits the
 //! limits of an answer.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use serde::{Deserialize, Serialize, Serializer};
-use trueup_guest::address::Address;
-use trueup_guest::{Guest, Imports, snapshot};
+use trueup_guest::{Guest, Imports, address::Address, snapshot};
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
 use crate::bindings::trueup::service::types::{ContivService, PortBackends, ServicePort, TrafficPolicy};
-use crate::id::Id;
+use crate::id::{Id, by_id};
 use crate::inputs::{Inputs, Pod, Subset};
 use crate::processor::{Known, Processor};
-use crate::rendering::Rendering;
-use crate::settings::Settings;
-use crate::view::View;
-use crate::wiring::Wiring;
-use crate::world::World;
+use crate::{rendering::Rendering, settings::Settings, view::View, wiring::Wiring, world::World};
 
 /// The layout of the text.
 const VERSION: u64 = 1;
@@ -79,10 +73,7 @@ fn port_rows<S: Serializer>(ports: &[ServicePort], serializer: S) -> Result<S::O
 /// The port's name, and for each backend: ip, port, local, host-network
 fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Result<S::Ok, S::Error> {
     let rows = backends.iter().map(|of| {
-        let backends = of
-            .backends
-            .iter()
-            .map(|of| (&of.ip, of.port, of.local, of.host_network));
+        let backends = (of.backends.iter()).map(|of| (&of.ip, of.port, of.local, of.host_network));
         (&of.port_name, backends.collect::<Vec<_>>())
     });
     serializer.collect_seq(rows)
@@ -125,7 +116,6 @@ impl<'s> KnownText<'s> {
         let (inputs, view, rendering) = (&known.inputs, &known.view, &known.rendering);
         let endpoints = inputs.endpoints.iter();
         let endpoints = endpoints.map(|(id, subsets)| (id.clone(), Cow::from(subsets)));
-        let allocations = inputs.allocations.iter();
         let acknowledged = rendering.is_in_step.then(|| Acknowledged {
             node_ips: rendering.node_ips.clone(),
             services: rendering.services.values().map(ServiceText::of).collect(),
@@ -139,9 +129,7 @@ impl<'s> KnownText<'s> {
             remote_pods: inputs.remote_pods.iter().map(pod_row).collect(),
             endpoints: endpoints.collect(),
             services: inputs.services.values().map(ServiceText::of).collect(),
-            allocations: allocations
-                .map(|(id, interfaces)| (id.clone(), interfaces.clone()))
-                .collect(),
+            allocations: inputs.allocations.clone().into_iter().collect(),
             acknowledged,
         }
     }
@@ -155,9 +143,7 @@ impl<'s> KnownText<'s> {
             local_pods: self.local_pods.into_iter().map(pod).collect(),
             remote_pods: self.remote_pods.into_iter().map(pod).collect(),
             endpoints: endpoints.map(|(id, subsets)| (id, subsets.into_owned())).collect(),
-            services: services
-                .map(|service| (Id::from(service.id.clone()), service))
-                .collect(),
+            services: services.map(by_id).collect(),
             allocations: self.allocations.into_iter().collect(),
         };
         let mut known = Known {

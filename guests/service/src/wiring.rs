@@ -84,12 +84,10 @@ impl Wiring {
     /// Interfaces of backends, except those of pods. Skips empty names.
     pub(crate) fn backends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
-        let overlay = if context.vxlan_bvi_interface.is_empty() {
-            &context.main_interface
-        } else {
-            &context.vxlan_bvi_interface
-        };
-        filled([overlay, &context.host_interconnect_interface].into_iter())
+        let overlay = filled([&context.vxlan_bvi_interface, &context.main_interface].into_iter()).next();
+        overlay
+            .into_iter()
+            .chain(filled([&context.host_interconnect_interface].into_iter()))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::simulated::Simulation;
 
 /// A new instance with the default settings.
 fn instance() -> Processor {
-    Processor::new(Settings::default())
+    Processor::new(Settings::read("{}").unwrap())
 }
 
 /// An instance after a resync with this.
