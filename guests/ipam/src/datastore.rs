@@ -6,12 +6,8 @@ use std::fmt::Display;
 
 use trueup_guest::Level;
 
-use crate::key::Key;
-use crate::memory::Memory;
 use crate::metrics::{self, Gauges};
-use crate::settings::Settings;
-use crate::world::World;
-use crate::writing::StoreState;
+use crate::{key::Key, memory::Memory, settings::Settings, world::World, writing::StoreState};
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;

@@ -1,7 +1,6 @@
 //! The names of all metrics, and the gauges, which are sent only when they change.
 
-use crate::memory::Memory;
-use crate::world::World;
+use crate::{memory::Memory, world::World};
 
 /// ENIs removed by force that had pods.
 pub(crate) const FORCE_REMOVED_ENIS: &str = "trueup_ipam_force_removed_enis_total";

@@ -5,11 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bindings::trueup::checkpoint::store::Error as StoreError;
-use crate::datastore::Datastore;
-use crate::metrics;
-use crate::stored;
 use crate::world::{World, words};
+use crate::{bindings::trueup::checkpoint::store::Error as StoreError, datastore::Datastore, metrics, stored};
 
 /// What the guest knows about the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

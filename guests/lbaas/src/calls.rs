@@ -3,12 +3,10 @@
 use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
-use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::own::{self, Own};
-use crate::settings::Settings;
-use crate::world::World;
-use crate::{input, order, outcome, plan, reconcile as rounds, status as service};
+use crate::{desired::DesiredState, input, order, outcome, plan, reconcile as rounds, settings::Settings};
+use crate::{status as service, world::World};
 
 /// `reconciliation.reconcile-check`
 ///

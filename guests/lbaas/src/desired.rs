@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use trueup_guest::address::Address;
-use trueup_guest::words;
+use trueup_guest::{address::Address, words};
 
 use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Mode, Server, Spec};
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bindings::trueup::lbaas::types::Kind;
-use crate::order;
-use crate::world::World;
+use crate::{bindings::trueup::lbaas::types::Kind, order, world::World};
 
 /// A counter, and its label for the kind of resource.
 pub type Counter = (&'static str, &'static str);

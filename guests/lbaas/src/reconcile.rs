@@ -7,17 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::Level;
 
-use crate::backoff;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
-use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
-use crate::create::Awaited;
-use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::plan::{self, Verdict};
-use crate::settings::Settings;
 use crate::world::{World, complete};
-use crate::{order, outcome, own};
+use crate::{backoff, bindings::trueup::lbaas::api::Error as ApiError, create::Awaited, desired::DesiredState, order};
+use crate::{outcome, own, settings::Settings};
 
 /// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {

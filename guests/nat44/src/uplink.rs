@@ -2,8 +2,7 @@
 //!
 //! Pure: decided once, from the settings.
 
-use trueup_guest::address::Address;
-use trueup_guest::network::Network;
+use trueup_guest::{address::Address, network::Network};
 
 /// The default interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

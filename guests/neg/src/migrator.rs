@@ -2,11 +2,9 @@
 //!
 //! Knows no operations: the code that starts a detachment pauses the migrator, and continues it with the result.
 
-use crate::entry::Groups;
 use crate::filter::{self, Committed, Decision};
-use crate::metrics;
-use crate::settings::Settings;
 use crate::world::{Pending, World};
+use crate::{entry::Groups, metrics, settings::Settings};
 
 /// Whether a detachment may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

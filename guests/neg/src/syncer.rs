@@ -15,11 +15,9 @@ use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::compare::{self, Flying};
 use crate::entry::{Groups, Mark, Set};
 use crate::filter::{Committed, Decision};
-use crate::metrics;
-use crate::neg::Neg;
 use crate::operations::{Kind, Operation};
-use crate::target;
 use crate::world::{self, World};
+use crate::{metrics, neg::Neg, target};
 
 impl Neg {
     /// `syncer.sync`

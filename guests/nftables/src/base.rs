@@ -7,12 +7,9 @@
 //! node port is looked up for addresses of this host other than loopback ones, which are for the host's own services.
 //! `nat-postrouting` clears the mark, which is no longer needed: a packet may pass there twice.
 
-use trueup_guest::network::Network;
-use trueup_guest::text;
+use trueup_guest::{network::Network, text};
 
-use crate::ruleset::Family;
-use crate::settings::Settings;
-use crate::transaction::Table;
+use crate::{ruleset::Family, settings::Settings, transaction::Table};
 
 /// The commands. `$NAME` stands for a JSON value.
 const COMMANDS: &str = include_str!("base.jsonl");

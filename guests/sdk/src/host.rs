@@ -1,8 +1,7 @@
 //! The log, metrics and clock as traits, so that a guest's native tests can simulate them.
 
-use crate::bindings::trueup::host::{clock, log, metrics};
-
 pub use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::host::{clock, log, metrics};
 
 /// The log and metrics, which every world has. Fields and labels are pairs of key and value.
 pub trait Telemetry {

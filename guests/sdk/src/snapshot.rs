@@ -1,8 +1,7 @@
 //! Snapshots: a JSON object that holds the state and the version that wrote it, or the writer alone if there is no
 //! state.
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::text;

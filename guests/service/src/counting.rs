@@ -1,7 +1,6 @@
 //! Counts of this thread, for tests of the cost: each since a test last took it.
 
-use std::cell::Cell;
-use std::thread::LocalKey;
+use std::{cell::Cell, thread::LocalKey};
 
 thread_local! {
     /// Combined services.

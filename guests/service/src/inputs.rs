@@ -6,12 +6,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, CustomIpAllocation, State};
-use crate::bindings::trueup::kube::types::Service as KubeService;
-use crate::bindings::trueup::service::types::ContivService;
-use crate::id::Id;
-use crate::parse;
-use crate::wiring::Wiring;
-use crate::world::World;
+use crate::{bindings::trueup::kube::types::Service as KubeService, bindings::trueup::service::types::ContivService};
+use crate::{id::Id, parse, wiring::Wiring, world::World};
 
 /// A pod of this node, or of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest::address::Address;
-use trueup_guest::network::Network;
+use trueup_guest::{address::Address, network::Network};
 
-use crate::bindings::exports::trueup::service::processor::NodeContext;
-use crate::parse;
-use crate::world::World;
+use crate::{bindings::exports::trueup::service::processor::NodeContext, parse, world::World};
 
 /// The location of an address, as seen from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,7 @@
 //! stays complete until the new one replaces it.
 
 use std::fs::{self, File, Permissions};
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::{io, os::unix::fs::PermissionsExt, path::Path};
 
 /// The plugin's name there: the `type` in `ipam`.
 const NAME: &str = "trueup-cni";

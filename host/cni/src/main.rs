@@ -27,10 +27,7 @@ mod result;
 mod spool;
 mod version;
 
-use std::ffi::OsString;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::ExitCode;
+use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     // A runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.

@@ -3,17 +3,12 @@
 use std::panic::{self, UnwindSafe};
 use std::time::Duration;
 
-use crate::answer::Answer;
 use crate::configuration::{Input, PluginSettings, Settings};
-use crate::environment::Variables;
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
-use crate::host;
 use crate::outcome::{Outcome, conclude};
 use crate::plan::{Ask, Plan, What, plan};
-use crate::request;
-use crate::result;
 use crate::spool::{self, Release};
-use crate::version::Version;
+use crate::{answer::Answer, environment::Variables, host, request, result, version::Version};
 
 /// How the call ended.
 #[derive(Clone, PartialEq, Debug)]

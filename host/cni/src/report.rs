@@ -1,13 +1,9 @@
 //! Reports the end of the call: stdout for the caller, a line on stderr for the runtime's log, the exit status.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::{fmt::Write as _, process::ExitCode};
 
-use crate::environment::Variables;
-use crate::error::CniError;
-use crate::outcome::Outcome;
-use crate::plugin::Ending;
+use crate::{environment::Variables, error::CniError, outcome::Outcome, plugin::Ending};
 
 /// How many characters of `CNI_ARGS` a log line shows: a pod's name and namespace take up to 320.
 const ARGS_CHARS_MAX: usize = 500;

@@ -7,10 +7,9 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::answer::Allocation;
 use crate::configuration::{Route, Settings};
 use crate::error::{CniError, IO};
-use crate::version::Version;
+use crate::{answer::Allocation, version::Version};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

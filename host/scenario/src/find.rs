@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::regular;
 
-use crate::file;
-use crate::model::Scenario;
+use crate::{file, model::Scenario};
 
 /// The scenarios of one file.
 #[derive(Debug)]

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use trueup_capabilities::faults::Fault;
-use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{faults::Fault, meter::Limits};
 
 use crate::simulated::Parts;
 use crate::written::{Asked, Ending};

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::faults::Faults;
-use trueup_capabilities::{Backends, async_trait, nftables, renderer};
+use trueup_capabilities::{Backends, async_trait, faults::Faults, nftables, renderer};
 
 use crate::model::{Given, Scenario};
-use crate::simulated::Simulations;
 use crate::simulated::means::{FaultedClock, FaultedRandom};
-use crate::written::Asked;
+use crate::{simulated::Simulations, written::Asked};
 
 /// The source of guests.
 #[async_trait]

@@ -1,7 +1,6 @@
 //! The key-value database: an object of texts by key.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::Error as _;
 use serde_json::{Value, json};

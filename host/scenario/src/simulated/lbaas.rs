@@ -1,7 +1,6 @@
 //! The LBaaS API: load balancers and objects; changes settle after a while.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -8,16 +8,14 @@ pub(crate) mod means;
 mod neg;
 mod sandboxes;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trueup_capabilities::questions;
 use trueup_sources::yaml::{self, FieldError, Node};
 
-use super::report::Problem;
-use super::stage::World;
+use super::{report::Problem, stage::World};
 
 /// Every simulated capability, in the order in which messages name them.
 const CAPABILITIES: &[Capability] = &[

@@ -1,7 +1,6 @@
 //! The NEG API: NEGs by name and zone. An operation changes nothing until a step ends it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use trueup_capabilities::cri::Sandbox;
-use trueup_capabilities::cri::Simulated;
+use trueup_capabilities::{cri::Sandbox, cri::Simulated};
 
 use super::{Capability, Simulation, fits};
 
