@@ -260,7 +260,7 @@ mod tests {
             step: Some(*step),
             line: 9,
             doing: String::new(),
-            problems: vec![Problem::default().observing(*place, value)],
+            problems: vec![Problem::new(String::new(), Vec::new()).observing(*place, value.clone())],
         };
         let mut failures = shown.iter().map(failure);
         let outcome = Outcome {

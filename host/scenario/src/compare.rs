@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 use trueup_capabilities::questions;
 use trueup_journal::{Kind, differences_under};
 
-use crate::report::{Observed, Problem};
+use crate::report::Problem;
 
 /// Whether `expect_calls` lists a question: it lists effects, not means.
 pub(crate) fn is_listed(call: &str) -> bool {
@@ -14,17 +14,13 @@ pub(crate) fn is_listed(call: &str) -> bool {
 /// Compares two values. `None` if they are equal.
 pub(crate) fn values(what: &str, expected: &Value, was: &Value) -> Option<Problem> {
     let differences = differences_under("", &plain(expected), &plain(was));
-    (!differences.is_empty()).then(|| Problem {
-        message: format!("{what} differs:"),
-        differences,
-        observed: None,
-    })
+    (!differences.is_empty()).then(|| Problem::new(format!("{what} differs:"), differences))
 }
 
 /// Compares a part of the state. `part`: its place in `expect_state`.
 pub(crate) fn state(part: &str, expected: &Value, was: &Value) -> Option<Problem> {
     let problem = values(part, expected, was)?;
-    Some(problem.observing(format!("expect_state.{part}"), was))
+    Some(problem.observing(format!("expect_state.{part}"), was.clone()))
 }
 
 /// Compares the questions of a step, in order. Reports only the first difference: later ones follow from it.
@@ -51,15 +47,7 @@ pub(crate) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
             (message, Vec::new())
         }
     };
-    let observed = Some(Observed {
-        place: "expect_calls".to_owned(),
-        value: asked.into(),
-    });
-    Some(Problem {
-        message,
-        differences,
-        observed,
-    })
+    Some(Problem::new(message, differences).observing("expect_calls", asked.into()))
 }
 
 /// Numbers in a common form: `5.0` becomes 5.

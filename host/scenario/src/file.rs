@@ -81,10 +81,8 @@ fn scenario(node: &Node) -> Result<Scenario, FieldError> {
     let steps = node.entry("steps").map(|steps| {
         let written = written.steps.into_iter().flatten();
         let read = (0..).zip(written.zip(steps.items()));
-        let read = read.map(|(index, (written, node))| {
-            let step = step(written, node).map_err(|error| error.within(format!("[{index}]")))?;
-            Ok(step)
-        });
+        let read = read
+            .map(|(index, (written, node))| step(written, node).map_err(|error| error.within(format!("[{index}]"))));
         read.collect::<Result<_, FieldError>>()
     });
     let steps = steps.transpose().map_err(|error| error.within("steps".to_owned()))?;
@@ -166,61 +164,44 @@ fn kind(node: &Node) -> Result<&'static str, FieldError> {
     }
 }
 
-fn step(written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+fn step(mut written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
     refuse_nulls(node, &["expect", "failure"])?;
     let kind = kind(node)?;
-    let action = match written {
-        WrittenStep { call: Some(_), .. } => call(written, node)?,
-        WrittenStep {
-            advance_ms: Some(duration_ms),
-            ..
-        } => Action::Advance {
-            duration_ms,
-            expect_timers: written.expect_timers.map(|timers| json!(timers)),
-            expect_calls: written.expect_calls,
-        },
-        WrittenStep { fault: Some(given), .. } => {
-            Action::Fault(fault(given).map_err(|message| wrong(node, "fault", message))?)
+    // No kind of step may have both.
+    let timers = written.expect_timers.take().map(|timers| json!(timers));
+    let (expect, expect_calls) = (written.expect.take().or(timers), written.expect_calls.take());
+    // The key of this kind is there, and its value is not null.
+    let action = match kind {
+        "call" => call(written, node, expect.is_some())?,
+        "advance_ms" => Action::Advance(written.advance_ms.unwrap_or_default()),
+        "fault" => {
+            let fault = written.fault.ok_or("is missing").and_then(fault);
+            Action::Fault(fault.map_err(|message| wrong(node, kind, message))?)
         }
-        WrittenStep {
-            clear_faults: Some(true),
-            ..
-        } => Action::ClearFaults,
-        WrittenStep {
-            operation_done: Some(operation),
-            ..
-        } => Action::OperationDone {
-            operation,
+        "clear_faults" if written.clear_faults == Some(true) => Action::ClearFaults,
+        "clear_faults" => return Err(wrong(node, kind, "was false, must be true")),
+        "operation_done" => Action::OperationDone {
+            operation: written.operation_done.unwrap_or_default(),
             failure: written.failure,
-            expect: written.expect,
-            expect_calls: written.expect_calls,
         },
-        WrittenStep {
-            restart: Some(restart), ..
-        } => Action::Restart {
-            carry_state: restart.carry_state,
+        "restart" => Action::Restart {
+            carry_state: written.restart.unwrap_or_default().carry_state,
         },
-        WrittenStep {
-            expect_state: Some(_), ..
-        } => Action::ExpectState(match node.entry("expect_state") {
-            Some(expected) => parts(expected, "expect_state", simulated::expected())?,
-            None => Parts::default(),
-        }),
-        WrittenStep {
-            clear_faults: Some(false),
-            ..
-        } => return Err(wrong(node, kind, "was false, must be true")),
-        // The key is there.
-        _ => return Err(wrong(node, kind, "was null, must be a value")),
+        _ => {
+            let expected = node.entry(kind).map(|state| parts(state, kind, simulated::expected()));
+            Action::ExpectState(expected.transpose()?.unwrap_or_default())
+        }
     };
     Ok(Step {
         line: node.line,
         action,
+        expect,
+        expect_calls,
     })
 }
 
-fn call(written: WrittenStep, node: &Node) -> Result<Action, FieldError> {
-    if written.expect_ending.is_some() && (written.expect.is_some() || !written.save.is_empty()) {
+fn call(written: WrittenStep, node: &Node, has_expect: bool) -> Result<Action, FieldError> {
+    if written.expect_ending.is_some() && (has_expect || !written.save.is_empty()) {
         let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
         return Err(wrong(node, "expect_ending", message));
     }
@@ -232,9 +213,7 @@ fn call(written: WrittenStep, node: &Node) -> Result<Action, FieldError> {
     Ok(Action::Call {
         export: written.call.unwrap_or_default(),
         args: Value::Object(written.args.unwrap_or_default()),
-        expect: written.expect,
         expect_ending: written.expect_ending,
-        expect_calls: written.expect_calls,
         save: written.save,
     })
 }

@@ -57,25 +57,37 @@ steps:
         ),
     ];
     assert_eq!(scenario.given.parts, BTreeMap::from(given));
-    let actions: Vec<&Action> = scenario.steps.iter().map(|step| &step.action).collect();
-    let call = |export: &str, args, expect, expect_calls, save: &[(&str, &str)]| Action::Call {
-        export: export.into(),
-        args,
+    let of_line_0 = |step: &Step| Step {
+        line: 0,
+        ..step.clone()
+    };
+    let steps: Vec<Step> = scenario.steps.iter().map(of_line_0).collect();
+    let step = |action, expect, expect_calls| Step {
+        line: 0,
+        action,
         expect,
-        expect_ending: None,
         expect_calls,
-        save: save
-            .iter()
-            .map(|(name, pointer)| ((*name).to_owned(), (*pointer).to_owned()))
-            .collect(),
+    };
+    let call = |export: &str, args, expect, expect_calls, save: &[(&str, &str)]| {
+        let save = save.iter();
+        let action = Action::Call {
+            export: export.into(),
+            args,
+            expect_ending: None,
+            save: save
+                .map(|(name, pointer)| ((*name).to_owned(), (*pointer).to_owned()))
+                .collect(),
+        };
+        step(action, expect, expect_calls)
     };
     let fault = |answer, times, matching| {
-        Action::Fault(Fault {
+        let fault = Fault {
             call: "kv.get".into(),
             answer,
             times,
             matching,
-        })
+        };
+        step(Action::Fault(fault), None, None)
     };
     let asked = vec![Asked {
         call: "kv.get".to_owned(),
@@ -90,28 +102,30 @@ steps:
             &[("it", ""), ("part", "/a/0")],
         ),
         call("kv.get", json!({"key": "a"}), Some(Value::Null), Some(asked), &[]),
-        Action::Advance {
-            duration_ms: 10,
-            expect_timers: Some(json!([[1, true]])),
-            expect_calls: Some(vec![]),
-        },
+        step(Action::Advance(10), Some(json!([[1, true]])), Some(vec![])),
         fault(json!({"Err": "Down"}), Some(1), None),
         fault(json!([1]), None, Some(json!({"key": "a"}))),
-        Action::ClearFaults,
-        Action::OperationDone {
-            operation: 3,
-            failure: Some("quota".into()),
-            expect: Some(json!(false)),
-            expect_calls: None,
-        },
-        Action::Restart { carry_state: true },
-        Action::ExpectState(BTreeMap::from([
-            ("lbaas", json!({"objects": []})),
-            ("metrics", json!({"m{a=\"b\"}": 5.0})),
-            ("neg", json!({"negs": []})),
-        ])),
+        step(Action::ClearFaults, None, None),
+        step(
+            Action::OperationDone {
+                operation: 3,
+                failure: Some("quota".into()),
+            },
+            Some(json!(false)),
+            None,
+        ),
+        step(Action::Restart { carry_state: true }, None, None),
+        step(
+            Action::ExpectState(BTreeMap::from([
+                ("lbaas", json!({"objects": []})),
+                ("metrics", json!({"m{a=\"b\"}": 5.0})),
+                ("neg", json!({"negs": []})),
+            ])),
+            None,
+            None,
+        ),
     ];
-    assert_eq!(actions, expected.iter().collect::<Vec<_>>());
+    assert_eq!(steps, expected);
     assert_eq!(scenario.steps[2].line, 18);
 }
 

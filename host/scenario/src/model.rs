@@ -47,9 +47,13 @@ pub struct Step {
     pub line: u64,
     /// Its action.
     pub action: Action,
+    /// The answer; where the clock moves, `[id, result]` of each timer that fired.
+    pub expect: Option<Value>,
+    /// The expected questions, in order.
+    pub expect_calls: Option<Vec<Asked>>,
 }
 
-/// What a step does and what must result. Values may contain `${name}`.
+/// What a step does. Values may contain `${name}`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Calls an export.
@@ -58,24 +62,13 @@ pub enum Action {
         export: String,
         /// By parameter name.
         args: Value,
-        /// The answer.
-        expect: Option<Value>,
         /// How it must end without an answer.
         expect_ending: Option<Ending>,
-        /// The expected questions, in order.
-        expect_calls: Option<Vec<Asked>>,
         /// Maps a name to a JSON pointer into the answer.
         save: BTreeMap<String, String>,
     },
-    /// Moves the clock.
-    Advance {
-        /// The duration.
-        duration_ms: u64,
-        /// `[id, result]` of each timer that fired.
-        expect_timers: Option<Value>,
-        /// The expected questions, in order.
-        expect_calls: Option<Vec<Asked>>,
-    },
+    /// Moves the clock by milliseconds.
+    Advance(u64),
     /// Adds a fault.
     Fault(Fault),
     /// Removes all faults.
@@ -86,10 +79,6 @@ pub enum Action {
         operation: u64,
         /// Why it failed.
         failure: Option<String>,
-        /// The answer of the export that is called then.
-        expect: Option<Value>,
-        /// The expected questions, in order.
-        expect_calls: Option<Vec<Asked>>,
     },
     /// Starts a new instance.
     Restart {

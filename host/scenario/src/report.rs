@@ -47,7 +47,7 @@ pub struct Failure {
 }
 
 /// One unexpected result.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Problem {
     /// The message.
     pub message: String,
@@ -100,11 +100,9 @@ impl Summary {
     }
 
     pub(crate) fn take(&mut self, outcome: Outcome) {
-        if outcome.failure.is_some() {
-            self.failed += 1;
-        } else {
-            self.passed += 1;
-        }
+        let failed = usize::from(outcome.failure.is_some());
+        self.failed += failed;
+        self.passed += 1 - failed;
         self.scenarios.push(outcome);
     }
 }
@@ -119,11 +117,8 @@ impl Display for Summary {
 /// One line, followed by the differences of each step.
 impl Display for Outcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self {
-            file, name, took_ms, ..
-        } = self;
         let word = if self.failure.is_none() { "ok" } else { "FAILED" };
-        write!(f, "{word}  {file}: {name} ({took_ms} ms)")?;
+        write!(f, "{word}  {}: {} ({} ms)", self.file, self.name, self.took_ms)?;
         self.failures().try_for_each(|failure| write!(f, "\n{failure}"))
     }
 }
@@ -147,16 +142,20 @@ impl Failure {
 }
 
 impl Problem {
-    /// The same, and what could stand at this place of the step.
-    pub(crate) fn observing(self, place: impl Into<String>, value: &Value) -> Self {
-        let observed = Observed {
-            place: place.into(),
-            value: value.clone(),
-        };
+    pub(crate) fn new(message: String, differences: Vec<Difference>) -> Self {
+        let observed = None;
         Self {
-            observed: Some(observed),
-            ..self
+            message,
+            differences,
+            observed,
         }
+    }
+
+    /// The same, and what could stand at this place of the step.
+    pub(crate) fn observing(mut self, place: impl Into<String>, value: Value) -> Self {
+        let place = place.into();
+        self.observed = Some(Observed { place, value });
+        self
     }
 }
 

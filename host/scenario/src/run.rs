@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
-use crate::compare;
 use crate::model::{Action, Scenario, Step};
 use crate::report::{Failure, Problem};
 use crate::simulated::{self, Parts};
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
-use crate::written::{Asked, Ending};
+use crate::{compare, written::Ending};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -22,12 +21,12 @@ type Stepped = Result<Vec<Problem>, Vec<Problem>>;
 
 /// Runs a scenario to its end, or to a step that leaves nothing to go on with. Returns the steps that failed.
 pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> {
-    let at_start = |problem| {
+    let at_start = |problems| {
         vec![Failure {
             step: None,
             line: scenario.line,
             doing: "at the start".to_owned(),
-            problems: vec![problem],
+            problems,
         }]
     };
     let world = match World::new(scenario.given.clone()) {
@@ -41,15 +40,15 @@ pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
         actor: None,
         saved: BTreeMap::new(),
     };
-    if let Err(problem) = run.start(None).await {
-        return at_start(problem);
+    if let Err(problems) = run.start(None).await {
+        return at_start(problems);
     }
     let mut failures = Vec::new();
     for (index, step) in scenario.steps.iter().enumerate() {
         let stepped = run.step(step).await;
         let goes_on = stepped.is_ok();
         let mut problems = stepped.unwrap_or_else(|problems| problems);
-        problems.extend(run.world.faults.take_misfits().into_iter().map(said));
+        problems.extend(run.world.faults.take_misfits().into_iter().flat_map(said));
         if !problems.is_empty() {
             failures.push(Failure {
                 step: Some(index + 1),
@@ -65,17 +64,14 @@ pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
     failures
 }
 
-fn said(message: impl Into<String>) -> Problem {
-    Problem {
-        message: message.into(),
-        ..Problem::default()
-    }
+fn said(message: impl Into<String>) -> Vec<Problem> {
+    vec![Problem::new(message.into(), Vec::new())]
 }
 
 fn doing(action: &Action) -> String {
     match action {
         Action::Call { export, .. } => format!("call {export}"),
-        Action::Advance { duration_ms, .. } => format!("advance_ms {duration_ms}"),
+        Action::Advance(duration_ms) => format!("advance_ms {duration_ms}"),
         Action::Fault(fault) => format!("fault on {}", fault.call),
         Action::ClearFaults => "clear_faults".to_owned(),
         Action::OperationDone { operation, .. } => format!("operation_done {operation}"),
@@ -95,7 +91,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Starts a new instance with the scenario's settings and, if there is a snapshot, the old state.
-    async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Problem> {
+    async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Vec<Problem>> {
         // The old instance and its timers end before the new one starts.
         self.actor = None;
         let started = self.stage.start(self.scenario, &self.world, snapshot).await;
@@ -118,81 +114,59 @@ impl Run<'_> {
     }
 
     async fn step(&mut self, step: &Step) -> Stepped {
-        match &step.action {
+        let answer = match &step.action {
             Action::Call {
                 export,
                 args,
-                expect,
                 expect_ending,
-                expect_calls,
-                save,
+                ..
             } => {
                 let args = self.filled(args);
                 if let Some(ending) = expect_ending {
-                    return self.ends(export, &args, ending, expect_calls.as_deref()).await;
+                    return self.ends(export, &args, ending, step).await;
                 }
-                let answer = self.call(export, &args).await.map_err(|problem| vec![problem])?;
-                let mut problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
-                let missing = self.save(save, &answer);
-                let goes_on = missing.is_empty();
-                problems.extend(missing);
-                if goes_on { Ok(problems) } else { Err(problems) }
+                self.call(export, &args).await?
             }
-            Action::Advance {
-                duration_ms,
-                expect_timers,
-                expect_calls,
-            } => {
-                let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
-                let what = ("the list of timers", "expect_timers");
-                Ok(self.shown_as(
-                    what,
-                    expect_timers.as_ref(),
-                    &Value::Array(fired),
-                    expect_calls.as_deref(),
-                ))
+            Action::Advance(duration_ms) => self.advance(*duration_ms).await?,
+            Action::OperationDone { operation, failure } => {
+                let failure = failure.as_deref().map(|text| self.filled_text(text));
+                self.end_operation(*operation, failure).await?
             }
-            Action::Fault(fault) => Ok(self.fault(fault)),
+            Action::Fault(fault) => return Ok(self.fault(fault)),
             Action::ClearFaults => {
                 self.world.faults.clear();
-                Ok(Vec::new())
+                return Ok(Vec::new());
             }
-            Action::OperationDone {
-                operation,
-                failure,
-                expect,
-                expect_calls,
-            } => {
-                let failure = failure.as_deref().map(|text| self.filled_text(text));
-                let answer = self.end_operation(*operation, failure).await;
-                let answer = answer.map_err(|problem| vec![problem])?;
-                Ok(self.shown(expect.as_ref(), &answer, expect_calls.as_deref()))
+            Action::Restart { carry_state } => return self.restart(*carry_state).await.map(|()| Vec::new()),
+            Action::ExpectState(expected) => return Ok(self.compare_state(expected)),
+        };
+        let mut problems = self.shown(step, &answer);
+        if let Action::Call { save, .. } = &step.action {
+            let missing = self.save(save, &answer);
+            if !missing.is_empty() {
+                problems.extend(missing);
+                return Err(problems);
             }
-            Action::Restart { carry_state } => {
-                let restarted = self.restart(*carry_state).await;
-                restarted.map(|()| Vec::new()).map_err(|problem| vec![problem])
-            }
-            Action::ExpectState(expected) => Ok(self.compare_state(expected)),
         }
+        Ok(problems)
     }
 
-    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Problem> {
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Vec<Problem>> {
         let ended = self.actor()?.call(export, args).await;
         ended.map_err(|NoAnswer { text, .. }| said(format!("{export}: {text}")))
     }
 
-    fn actor(&mut self) -> Result<&mut Box<dyn Actor>, Problem> {
+    fn actor(&mut self) -> Result<&mut Box<dyn Actor>, Vec<Problem>> {
         let none = || said("there is no instance: it ended, or its start was to fail; `restart` starts another");
         self.actor.as_mut().ok_or_else(none)
     }
 
     /// The call must end in this way. Only a restart goes on after it.
-    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, calls: Option<&[Asked]>) -> Stepped {
+    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, step: &Step) -> Stepped {
         let (kind, text) = wanted.parts();
-        let actor = self.actor().map_err(|problem| vec![problem])?;
-        let was = match actor.call(export, args).await {
+        let was = match self.actor()?.call(export, args).await {
             Err(ended) if ended.kind == Some(kind) && ended.text.contains(text) => {
-                let problems = self.shown(None, &Value::Null, calls);
+                let problems = self.shown(step, &Value::Null);
                 self.actor = None;
                 return Ok(problems);
             }
@@ -201,29 +175,23 @@ impl Run<'_> {
         };
         let expected = format!("expected {kind} with {text:?} in it");
         let message = format!("the ending of {export} differs:\n  {expected}\n  was      {was}");
-        Err(vec![said(message)])
-    }
-
-    fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Asked]>) -> Vec<Problem> {
-        self.shown_as(("the answer", "expect"), expect, answer, expect_calls)
+        Err(said(message))
     }
 
     /// Compares the answer and the questions of a step. Takes the questions in any case.
-    fn shown_as(
-        &mut self,
-        (what, place): (&str, &str),
-        expect: Option<&Value>,
-        answer: &Value,
-        expect_calls: Option<&[Asked]>,
-    ) -> Vec<Problem> {
+    fn shown(&mut self, step: &Step, answer: &Value) -> Vec<Problem> {
+        let (what, place) = match step.action {
+            Action::Advance(_) => ("the list of timers", "expect_timers"),
+            _ => ("the answer", "expect"),
+        };
         let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
         let listed = asked.iter().filter(|asked| compare::is_listed(&asked.call));
         let asked: Vec<Value> = listed.map(|asked| json!(asked)).collect();
-        let answer = expect.and_then(|expected| {
+        let answer = step.expect.as_ref().and_then(|expected| {
             let problem = compare::values(what, &self.filled(expected), answer)?;
-            Some(problem.observing(place, answer))
+            Some(problem.observing(place, answer.clone()))
         });
-        let calls = expect_calls.and_then(|expected| {
+        let calls = step.expect_calls.as_ref().and_then(|expected| {
             let expected: Vec<Value> = expected.iter().map(|call| self.filled(&json!(call))).collect();
             compare::calls(&expected, &asked)
         });
@@ -237,7 +205,7 @@ impl Run<'_> {
                 Some(value) => {
                     self.saved.insert(name.clone(), value.clone());
                 }
-                None => problems.push(said(format!(
+                None => problems.extend(said(format!(
                     "save `{name}`: there is nothing at {pointer:?} of {answer}"
                 ))),
             }
@@ -247,7 +215,7 @@ impl Run<'_> {
 
     /// Moves the clock to each due timer, fires it, and then moves to the end. If a guest slept past the end, the clock
     /// stays there.
-    async fn advance(&mut self, duration_ms: u64) -> Result<Vec<Value>, Problem> {
+    async fn advance(&mut self, duration_ms: u64) -> Result<Value, Vec<Problem>> {
         let until_ms = self.world.clock.now_ms().saturating_add(duration_ms);
         let mut fired = Vec::new();
         while let Some((due_ms, timer)) = self.actor.as_mut().and_then(|actor| actor.take_due(until_ms)) {
@@ -261,7 +229,7 @@ impl Run<'_> {
             fired.push(json!([timer, result]));
         }
         self.move_clock_to(until_ms);
-        Ok(fired)
+        Ok(Value::Array(fired))
     }
 
     fn move_clock_to(&self, ms: u64) {
@@ -273,11 +241,10 @@ impl Run<'_> {
     fn fault(&self, fault: &Fault) -> Vec<Problem> {
         let imports = simulated::imports();
         if !imports.contains(&fault.call.as_str()) {
-            return vec![said(format!(
-                "`{}` is no import that this build simulates; these are {}",
-                fault.call,
-                imports.join(", ")
-            ))];
+            let (call, imports) = (&fault.call, imports.join(", "));
+            return said(format!(
+                "`{call}` is no import that this build simulates; these are {imports}"
+            ));
         }
         self.world.faults.add(Fault {
             call: fault.call.clone(),
@@ -290,14 +257,14 @@ impl Run<'_> {
 
     /// Ends an operation and notifies the guest. The guest is notified even if the operation never started or has
     /// already ended: a host that crashed before recording its notification does the same.
-    async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Problem> {
+    async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Vec<Problem>> {
         let export = self.world.simulations.end_operation(operation, failure.is_none());
         let export = export.ok_or_else(|| said("no simulated capability has operations"))?;
         let args = json!({ "operation": operation, "failure": failure });
         self.call(export, &args).await
     }
 
-    async fn restart(&mut self, carry_state: bool) -> Result<(), Problem> {
+    async fn restart(&mut self, carry_state: bool) -> Result<(), Vec<Problem>> {
         if !carry_state {
             return self.start(None).await;
         }
@@ -335,23 +302,14 @@ impl Run<'_> {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             filled.push_str(before);
-            let saved = after
-                .split_once('}')
-                .and_then(|(name, after)| Some((self.saved.get(name)?, after)));
+            let named = after.split_once('}');
+            let saved = named.and_then(|(name, after)| Some((self.saved.get(name)?, after)));
             match saved {
-                Some((Value::String(text), after)) => {
-                    filled.push_str(text);
-                    rest = after;
-                }
-                Some((value, after)) => {
-                    filled.push_str(&value.to_string());
-                    rest = after;
-                }
-                None => {
-                    filled.push_str("${");
-                    rest = after;
-                }
+                Some((Value::String(text), _)) => filled.push_str(text),
+                Some((value, _)) => filled.push_str(&value.to_string()),
+                None => filled.push_str("${"),
             }
+            rest = saved.map_or(after, |(_, after)| after);
         }
         filled + rest
     }

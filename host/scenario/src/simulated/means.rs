@@ -5,9 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::{faults::Faults, metrics::Registry, random::Random};
-use trueup_sources::yaml::{self, FieldError, Node};
 
-use super::{Capability, Problem, Simulation};
+use super::{Capability, Problem, Simulation, fits};
 use crate::compare;
 
 /// The imports of them that can return a fault.
@@ -48,13 +47,9 @@ impl Random for FaultedRandom {
 
 /// The metrics of every instance: `expect_state` compares the series that it names.
 pub(super) const METRICS: Capability = Capability {
-    expected: Some(series),
+    expected: Some(fits::<BTreeMap<String, f64>>),
     ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
 };
-
-fn series(node: &Node) -> Result<(), FieldError> {
-    yaml::read::<BTreeMap<String, f64>>(node).map(drop)
-}
 
 impl Simulation for Registry {
     fn compare(&self, expected: Value) -> Option<Problem> {

@@ -2,30 +2,61 @@
 //! read and compared. The rest of the runner knows no capability by name.
 
 mod checkpoint;
-mod etcd;
 mod lbaas;
 pub(crate) mod means;
 mod neg;
-mod sandboxes;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use trueup_capabilities::questions;
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::{Value, json};
+use trueup_capabilities::{cri::Sandbox, cri::Simulated as Runtime, etcd::embedded::Embedded, questions};
 use trueup_sources::yaml::{self, FieldError, Node};
 
 use super::{report::Problem, stage::World};
+use crate::compare;
 
 /// Every simulated capability, in the order in which messages name them.
 const CAPABILITIES: &[Capability] = &[
     checkpoint::CAPABILITY,
-    sandboxes::CAPABILITY,
-    etcd::CAPABILITY,
+    SANDBOXES,
+    ETCD,
     lbaas::CAPABILITY,
     neg::CAPABILITY,
     means::METRICS,
 ];
+
+/// The container runtime: a list of sandboxes.
+const SANDBOXES: Capability = Capability {
+    given: Some(fits::<Vec<Sandbox>>),
+    ..Capability::new("sandboxes", |world, given| {
+        let sandboxes: Option<Vec<Sandbox>> = serde_json::from_value(given)?;
+        let runtime = Arc::new(Runtime::new(sandboxes.unwrap_or_default()));
+        world.backends.sandboxes = Some(runtime.clone());
+        Ok(runtime)
+    })
+};
+
+impl Simulation for Runtime {}
+
+/// The key-value database: an object of texts by key.
+const ETCD: Capability = Capability {
+    given: Some(fits::<BTreeMap<String, String>>),
+    expected: Some(fits::<BTreeMap<String, String>>),
+    ..Capability::new("etcd", |world, given| {
+        let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
+        let etcd = Embedded::in_memory_with(&entries.unwrap_or_default());
+        let etcd = Arc::new(etcd.map_err(serde_json::Error::custom)?);
+        world.backends.etcd = Some(etcd.clone());
+        Ok(etcd)
+    })
+};
+
+impl Simulation for Embedded {
+    fn compare(&self, expected: Value) -> Option<Problem> {
+        compare::state("etcd", &expected, &json!(self.entries().unwrap_or_default()))
+    }
+}
 
 /// One simulated capability.
 struct Capability {
