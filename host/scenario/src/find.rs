@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::regular;
 
-use crate::{file, model::Scenario};
+use crate::file::{self, Scenario};
 
 /// The scenarios of one file.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use trueup_instance::{Instance, Program, Start, StartError, dispatch::InvokeErro
 use trueup_journal::{Event, Tape};
 
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
-use crate::{model::Scenario, written::Asked};
+use crate::{file::Scenario, written::Asked};
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;

@@ -15,7 +15,6 @@ mod file;
 mod find;
 mod guests;
 mod junit;
-mod model;
 mod recorded;
 mod report;
 mod run;
@@ -23,19 +22,15 @@ mod simulated;
 mod stage;
 mod written;
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Instant;
-
-use futures_util::stream::{self, StreamExt as _};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 pub use accept::{Accepted, accept};
 pub use document::ParseError;
-pub use file::parse;
+pub use file::{Action, Given, Scenario, Step, parse};
 pub use find::{ScenarioFile, files};
+use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
-pub use model::{Action, Given, Scenario, Step};
+
 pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, NoAnswer, NotStarted, Stage, World};

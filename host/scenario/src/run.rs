@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
-use crate::model::{Action, Scenario, Step};
+use crate::file::{Action, Scenario, Step};
 use crate::report::{Failure, Problem};
 use crate::simulated::{self, Parts};
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::{Backends, async_trait, faults::Faults, nftables, renderer};
 
-use crate::model::{Given, Scenario};
+use crate::file::{Given, Scenario};
 use crate::simulated::means::{FaultedClock, FaultedRandom};
 use crate::{simulated::Simulations, written::Asked};
 
