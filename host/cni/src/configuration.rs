@@ -255,19 +255,18 @@ fn prefix_length_default() -> u8 {
 
 /// A text of at least one character.
 pub(crate) fn filled<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    let is_filled = !text.is_empty();
-    is_filled
-        .then_some(text)
-        .ok_or_else(|| D::Error::custom("must not be empty"))
+    not_empty(String::deserialize(from)?)
 }
 
 fn filled_if_given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let text: Option<String> = Option::deserialize(from)?;
-    match text {
-        Some(text) if text.is_empty() => Err(D::Error::custom("must not be empty")),
-        text => Ok(text),
+    Option::deserialize(from)?.map(not_empty).transpose()
+}
+
+fn not_empty<E: serde::de::Error>(text: String) -> Result<String, E> {
+    if text.is_empty() {
+        return Err(E::custom("must not be empty"));
     }
+    Ok(text)
 }
 
 /// The host's socket: the kernel takes no longer path, and no zero byte in it.

@@ -2,8 +2,8 @@
 //!
 //! Pure but for `Variables::of_process`.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
+use std::{env, net::Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -62,43 +62,52 @@ pub(crate) struct Attachment {
     pub(crate) if_name: String,
 }
 
-/// The command with its variables.
+/// The question to the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Invocation {
-    /// Give the interface an address.
+pub(crate) enum What {
+    /// Give the attachment an address.
     Add(Attachment),
-    /// Free the interface's address.
+    /// Free the attachment's address.
     Del(Attachment),
-    /// Compare the interface's address with `prevResult`.
-    Check(Attachment),
-    /// Report whether ADD can be served.
+    /// Which address the attachment has; it must be among these, which the configuration says.
+    Check(Attachment, Vec<Ipv4Addr>),
+    /// Whether ADD could be served.
     Status,
-    /// Free every attachment that is not in the list of valid ones.
-    Gc,
-    /// List the versions that the plugin speaks.
-    Version,
+    /// Free the whole network except for these, which the configuration says.
+    Gc(Vec<Attachment>),
 }
 
-impl Invocation {
-    /// Parses the variables, the command first.
+impl What {
+    /// The command's name.
+    pub(crate) fn command(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "ADD",
+            Self::Del(_) => "DEL",
+            Self::Check(..) => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc(_) => "GC",
+        }
+    }
+
+    /// Parses the variables, the command first. `None` for VERSION, which asks nothing.
     ///
     /// # Errors
     /// Code 4 for an unknown command, and for a required variable that is missing or wrong.
-    pub(crate) fn parse(variables: &Variables) -> Result<Self, CniError> {
+    pub(crate) fn parse(variables: &Variables) -> Result<Option<Self>, CniError> {
         let command = text("CNI_COMMAND", variables.command.as_deref())?;
-        Ok(match command {
+        Ok(Some(match command {
             "ADD" => Self::Add(with_netns(variables)?),
             "DEL" => Self::Del(attachment(variables)?),
-            "CHECK" => Self::Check(with_netns(variables)?),
+            "CHECK" => Self::Check(with_netns(variables)?, Vec::new()),
             "STATUS" => Self::Status,
-            "GC" => Self::Gc,
-            "VERSION" => Self::Version,
+            "GC" => Self::Gc(Vec::new()),
+            "VERSION" => return Ok(None),
             other => {
                 let msg =
                     format!("`CNI_COMMAND`: unknown command {other:?}; known: ADD, CHECK, DEL, GC, STATUS, VERSION");
                 return Err(CniError::new(INVALID_ENVIRONMENT, msg));
             }
-        })
+        }))
     }
 }
 
@@ -169,7 +178,7 @@ mod tests {
 
     /// The message of a refused environment.
     fn refused(variables: &Variables) -> String {
-        let error = Invocation::parse(variables).unwrap_err();
+        let error = What::parse(variables).unwrap_err();
         assert_eq!(error.code, 4, "{error:?}");
         error.msg
     }
@@ -198,13 +207,13 @@ mod tests {
             if_name: "eth0".to_owned(),
         };
         for (command, netns, expected) in [
-            ("ADD", "/proc/1/ns/net", Invocation::Add(attachment())),
-            ("CHECK", "/proc/1/ns/net", Invocation::Check(attachment())),
-            ("DEL", "unset", Invocation::Del(attachment())),
-            ("DEL", "", Invocation::Del(attachment())),
+            ("ADD", "/proc/1/ns/net", What::Add(attachment())),
+            ("CHECK", "/proc/1/ns/net", What::Check(attachment(), Vec::new())),
+            ("DEL", "unset", What::Del(attachment())),
+            ("DEL", "", What::Del(attachment())),
         ] {
-            let parsed = Invocation::parse(&variables(command, "c1", "eth0", netns));
-            assert_eq!(parsed, Ok(expected), "{command}");
+            let parsed = What::parse(&variables(command, "c1", "eth0", netns));
+            assert_eq!(parsed, Ok(Some(expected)), "{command}");
             for (id, name, missing) in [
                 ("unset", "unset", "`CNI_CONTAINERID`"),
                 ("", "eth0", "`CNI_CONTAINERID`"),
@@ -222,11 +231,11 @@ mod tests {
             }
         }
         for (command, expected) in [
-            ("STATUS", Invocation::Status),
-            ("GC", Invocation::Gc),
-            ("VERSION", Invocation::Version),
+            ("STATUS", Some(What::Status)),
+            ("GC", Some(What::Gc(Vec::new()))),
+            ("VERSION", None),
         ] {
-            let parsed = Invocation::parse(&variables(command, "/", "a b", "unset"));
+            let parsed = What::parse(&variables(command, "/", "a b", "unset"));
             assert_eq!(parsed, Ok(expected), "{command}");
         }
     }
@@ -248,10 +257,7 @@ mod tests {
             ("c", "..."),
         ];
         for (id, name) in good {
-            assert!(
-                Invocation::parse(&variables("DEL", id, name, "")).is_ok(),
-                "{id} {name}"
-            );
+            assert!(What::parse(&variables("DEL", id, name, "")).is_ok(), "{id} {name}");
         }
         for id in ["-a", ".a", "_a", "a b", "a/b", "ä", "aä", "a\n"] {
             let said = refused(&variables("DEL", id, "eth0", ""));
@@ -291,6 +297,6 @@ mod tests {
             args: bytes(),
             ..good()
         };
-        assert!(Invocation::parse(&unused).is_ok());
+        assert!(What::parse(&unused).is_ok());
     }
 }

@@ -36,10 +36,8 @@ pub(crate) fn exchange(socket: &Path, request: Vec<u8>, timeout: Duration) -> Re
         Err(match error {
             RecvTimeoutError::Timeout => {
                 let (socket, ms) = (socket.display(), timeout.as_millis());
-                CniError::new(
-                    TRY_AGAIN_LATER,
-                    format!("the host at `{socket}` did not answer within {ms} ms"),
-                )
+                let msg = format!("the host at `{socket}` did not answer within {ms} ms");
+                CniError::new(TRY_AGAIN_LATER, msg)
             }
             RecvTimeoutError::Disconnected => CniError::new(IO, "the plugin failed of itself: stderr says where"),
         })
@@ -68,10 +66,8 @@ fn ask(socket: &Path, request: &[u8]) -> Result<Line, CniError> {
         return Err(CniError::new(DECODING, msg));
     }
     if bytes.is_empty() && !ended {
-        let msg = format!(
-            "the host at `{}` hung up before its answer; was it stopped?",
-            socket.display()
-        );
+        let socket = socket.display();
+        let msg = format!("the host at `{socket}` hung up before its answer; was it stopped?");
         return Err(CniError::new(TRY_AGAIN_LATER, msg));
     }
     Ok(Line { bytes, ended })
@@ -81,10 +77,8 @@ fn not_connected(socket: &Path, error: &io::Error) -> CniError {
     let text = format!("connecting to the host at `{}`: {error}", socket.display());
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
-            CniError::new(
-                TRY_AGAIN_LATER,
-                format!("the host is down: {text}; start `trueup run`, or correct `ipam.socket`"),
-            )
+            let msg = format!("the host is down: {text}; start `trueup run`, or correct `ipam.socket`");
+            CniError::new(TRY_AGAIN_LATER, msg)
         }
         ErrorKind::PermissionDenied => {
             CniError::new(IO, format!("{text}; only root and the host's own user may ask it"))

@@ -17,17 +17,17 @@ mod configuration;
 mod environment;
 mod error;
 mod host;
-mod install;
 mod outcome;
 mod plan;
 mod plugin;
-mod report;
 mod request;
 mod result;
 mod spool;
 mod version;
 
-use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write as _};
+use std::{ffi::OsString, os::unix::fs::PermissionsExt, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     // A runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
@@ -35,21 +35,46 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         [version] if version == "--version" => {
             let version = concat!("trueup-cni ", env!("CARGO_PKG_VERSION"), "\n");
-            let written = std::io::stdout().write_all(version.as_bytes());
+            let written = io::stdout().write_all(version.as_bytes());
             return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
         }
-        [install, folder] if install == "install" => {
-            let Err(error) = install::install(Path::new(folder)) else {
+        [command, folder] if command == "install" => {
+            let Err(error) = install(Path::new(folder)) else {
                 return ExitCode::SUCCESS;
             };
             // Ignore the error: there is no other place to write it to.
-            let _ = writeln!(std::io::stderr(), "trueup-cni: {error}");
+            let _ = writeln!(io::stderr(), "trueup-cni: {error}");
             return ExitCode::FAILURE;
         }
         _ => {}
     }
     let variables = environment::Variables::of_process();
-    let input = configuration::read(std::io::stdin());
+    let input = configuration::read(io::stdin());
     let ending = plugin::guarded(|| plugin::run(&variables, input));
-    report::report(&ending, &variables)
+    plugin::report(&ending, &variables)
+}
+
+/// The plugin's name there: the `type` in `ipam`.
+const NAME: &str = "trueup-cni";
+
+/// Copies this program into a folder where a runtime looks for plugins, and replaces an earlier one.
+///
+/// For an init container: the image has no shell and no `cp`. A runtime may call the plugin meanwhile, so the old file
+/// stays complete until the new one replaces it.
+fn install(folder: &Path) -> Result<(), String> {
+    let target = folder.join(NAME);
+    // Not in the way of a runtime, which takes names without a dot.
+    let new = folder.join(format!(".{NAME}.{}.tmp", std::process::id()));
+    let copied = copy(&new).and_then(|()| fs::rename(&new, &target));
+    copied.map_err(|error| {
+        // Ignore the error: the file may not exist.
+        let _ = fs::remove_file(&new);
+        format!("can't install {}: {error}", target.display())
+    })
+}
+
+fn copy(new: &Path) -> io::Result<()> {
+    fs::copy("/proc/self/exe", new)?;
+    fs::set_permissions(new, Permissions::from_mode(0o755))?;
+    File::open(new)?.sync_all()
 }

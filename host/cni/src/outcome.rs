@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::answer::{Allocation, Answer};
 use crate::error::{CniError, NOT_AVAILABLE, OTHER_ADDRESS, TRY_AGAIN_LATER, UNKNOWN_CONTAINER};
-use crate::plan::{Ask, What};
-use crate::result;
+use crate::{environment::What, plan::Ask, result};
 
 /// How a command succeeds.
 #[derive(Clone, PartialEq, Debug)]

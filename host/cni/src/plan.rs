@@ -8,18 +8,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::configuration::{Input, Settings, filled, members, or_default};
-use crate::environment::{Attachment, Invocation, Variables};
+use crate::environment::{Attachment, Variables, What};
 use crate::error::{CniError, INVALID_CONFIGURATION, INVALID_ENVIRONMENT};
 use crate::version::Version;
-
-/// The work to do.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Plan {
-    /// Print the versions spoken.
-    PrintVersions,
-    /// Ask the host.
-    Ask(Box<Ask>),
-}
 
 /// One question to the host, with all that its answer needs.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,33 +25,7 @@ pub(crate) struct Ask {
     pub(crate) pod: Option<String>,
 }
 
-/// The question to the host.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum What {
-    /// Give the attachment an address.
-    Add(Attachment),
-    /// Free the attachment's address.
-    Del(Attachment),
-    /// Which address the attachment has; it must be among these.
-    Check(Attachment, Vec<Ipv4Addr>),
-    /// Whether ADD could be served.
-    Status,
-    /// Free the whole network except for these.
-    Gc(Vec<Attachment>),
-}
-
 impl Ask {
-    /// The command's name.
-    pub(crate) fn command(&self) -> &'static str {
-        match self.what {
-            What::Add(_) => "ADD",
-            What::Del(_) => "DEL",
-            What::Check(..) => "CHECK",
-            What::Status => "STATUS",
-            What::Gc(_) => "GC",
-        }
-    }
-
     /// The subject, for people: the key of the allocation, or the network.
     pub(crate) fn subject(&self) -> String {
         let network = &self.settings.network;
@@ -73,45 +38,36 @@ impl Ask {
     }
 }
 
-/// Decides what to do.
+/// Decides what to ask the host. `None`: print the versions spoken.
 ///
 /// # Errors
 /// The first of: 4 (command, environment), 6 or 5 (stdin), 1 (version), 4 (command of a later version), 7 (members).
-pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError> {
-    let invocation = Invocation::parse(variables)?;
-    let configuration = match (input, &invocation) {
-        (Input::Object(configuration), _) => configuration,
+pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Option<Ask>, CniError> {
+    let (configuration, mut what) = match (input, What::parse(variables)?) {
+        (Input::Object(configuration), Some(what)) => (configuration, what),
         // VERSION needs no member, so an empty input is enough.
-        (Input::Nothing(_), Invocation::Version) => return Ok(Plan::PrintVersions),
+        (Input::Object(_) | Input::Nothing(_), None) => return Ok(None),
         (Input::Nothing(error) | Input::Unusable(error), _) => return Err(error),
     };
-    if invocation == Invocation::Version {
-        return Ok(Plan::PrintVersions);
-    }
     let version = Version::parse(configuration.get("cniVersion"))?;
-    if matches!(invocation, Invocation::Status | Invocation::Gc) && version < Version::V1_1_0 {
-        let command = if invocation == Invocation::Gc { "GC" } else { "STATUS" };
-        let msg = format!(
-            "`CNI_COMMAND`: {command} exists from `cniVersion` 1.1.0 on; this configuration's is {}",
-            version.text()
-        );
+    if matches!(what, What::Status | What::Gc(_)) && version < Version::V1_1_0 {
+        let (command, version) = (what.command(), version.text());
+        let msg =
+            format!("`CNI_COMMAND`: {command} exists from `cniVersion` 1.1.0 on; this configuration's is {version}");
         return Err(CniError::new(INVALID_ENVIRONMENT, msg));
     }
     let settings = Settings::read(&configuration, version)?;
-    let what = match invocation {
-        Invocation::Version => return Ok(Plan::PrintVersions),
-        Invocation::Add(attachment) => What::Add(attachment),
-        Invocation::Del(attachment) => What::Del(attachment),
-        Invocation::Check(attachment) => What::Check(attachment, expected(&configuration)?),
-        Invocation::Status => What::Status,
-        Invocation::Gc => What::Gc(valid_attachments(&configuration)?),
-    };
-    Ok(Plan::Ask(Box::new(Ask {
+    match &mut what {
+        What::Check(_, addresses) => *addresses = expected(&configuration)?,
+        What::Gc(valid) => *valid = valid_attachments(&configuration)?,
+        What::Add(_) | What::Del(_) | What::Status => {}
+    }
+    Ok(Some(Ask {
         version,
         settings,
         what,
         pod: variables.pod(),
-    })))
+    }))
 }
 
 /// The IPv4 addresses of `prevResult.ips`; IPv6 ones belong to another plugin.
@@ -168,9 +124,9 @@ fn valid_attachments(configuration: &Value) -> Result<Vec<Attachment>, CniError>
 pub(crate) mod examples {
     use serde_json::json;
 
-    use super::{Ask, What};
+    use super::Ask;
     use crate::configuration::Settings;
-    use crate::environment::Attachment;
+    use crate::environment::{Attachment, What};
     use crate::version::Version;
 
     /// Container `c1`, interface `eth0`.
@@ -217,13 +173,10 @@ mod tests {
     }
 
     fn planned(command: &str, configuration: &Value) -> Result<What, CniError> {
-        match plan(&variables(command), Input::parse(configuration.to_string().as_bytes()))? {
-            Plan::Ask(ask) => {
-                assert_eq!(ask.command(), command);
-                Ok(ask.what)
-            }
-            Plan::PrintVersions => panic!("{command} prints no versions"),
-        }
+        let planned = plan(&variables(command), Input::parse(configuration.to_string().as_bytes()))?;
+        let what = planned.expect("it prints no versions").what;
+        assert_eq!(what.command(), command);
+        Ok(what)
     }
 
     fn refused(command: &str, configuration: &Value) -> (u32, String) {
@@ -261,7 +214,7 @@ mod tests {
     fn version_needs_no_member_and_accepts_any_version() {
         for input in ["", "{}", r#"{"cniVersion":"9.9.9"}"#, r#"{"cniVersion":5}"#] {
             let planned = plan(&variables("VERSION"), Input::parse(input.as_bytes()));
-            assert_eq!(planned, Ok(Plan::PrintVersions), "{input}");
+            assert_eq!(planned, Ok(None), "{input}");
         }
         let error = plan(&variables("VERSION"), Input::parse(b"{")).unwrap_err();
         assert_eq!(error.code, 6);

@@ -4,9 +4,9 @@
 
 use serde::Serialize;
 
-use crate::environment::Attachment;
+use crate::environment::{Attachment, What};
 use crate::error::{CniError, INVALID_CONFIGURATION, IO};
-use crate::plan::{Ask, What};
+use crate::plan::Ask;
 
 /// The protocol's version.
 pub(crate) const PROTOCOL: u64 = 1;
@@ -54,7 +54,7 @@ pub(crate) fn line(ask: &Ask) -> Result<Vec<u8>, CniError> {
 fn request(ask: &Ask) -> Request<'_> {
     let bare = Request {
         v: PROTOCOL,
-        command: ask.command(),
+        command: ask.what.command(),
         instance: ask.settings.plugin.instance.as_deref(),
         pod: ask.pod.as_deref(),
         ..Request::default()

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::configuration::{Route, Settings};
 use crate::error::{CniError, IO};
@@ -18,7 +18,8 @@ struct AddResult<'a> {
     ips: [Ip; 1],
     routes: &'a [Route],
     dns: &'a Map<String, Value>,
-    trueup: Trueup,
+    /// For a main plugin that knows trueup: which ENI's routes to use.
+    trueup: Value,
 }
 
 #[derive(Serialize)]
@@ -29,20 +30,6 @@ struct Ip {
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<Ipv4Addr>,
-}
-
-/// For a main plugin that knows trueup: which ENI's routes to use.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Trueup {
-    device_number: i32,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Versions {
-    cni_version: Version,
-    supported_versions: [Version; 3],
 }
 
 /// The result of ADD.
@@ -63,9 +50,7 @@ pub(crate) fn of_add(
         }],
         routes: &plugin.routes,
         dns,
-        trueup: Trueup {
-            device_number: allocation.device_number,
-        },
+        trueup: json!({ "deviceNumber": allocation.device_number }),
     })
 }
 
@@ -74,10 +59,7 @@ pub(crate) fn of_add(
 /// # Errors
 /// Code 5 if it can't be written as JSON.
 pub(crate) fn of_version() -> Result<String, CniError> {
-    print(&Versions {
-        cni_version: Version::NEWEST,
-        supported_versions: Version::ALL,
-    })
+    print(&json!({ "cniVersion": Version::NEWEST, "supportedVersions": Version::ALL }))
 }
 
 fn print(result: &impl Serialize) -> Result<String, CniError> {

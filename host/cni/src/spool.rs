@@ -53,17 +53,12 @@ impl<'a> Release<'a> {
     fn hex(&self) -> String {
         let Attachment { container_id, if_name } = self.attachment;
         let key = [self.network, container_id, if_name].join("\0");
-        Sha256::digest(key.as_bytes())
-            .iter()
-            .fold(String::new(), |mut hex, byte| {
-                // Writing to a `String` does not fail.
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            })
-    }
-
-    fn to_json(self) -> Result<Vec<u8>, String> {
-        serde_json::to_vec(&self).map_err(|error| format!("writing the release as JSON: {error}"))
+        let mut hex = String::new();
+        for byte in Sha256::digest(key.as_bytes()) {
+            // Writing to a `String` does not fail.
+            let _ = write!(hex, "{byte:02x}");
+        }
+        hex
     }
 }
 
@@ -73,7 +68,7 @@ impl<'a> Release<'a> {
 /// # Errors
 /// What failed, and on which path. The folder then has no part of the release under its name.
 pub(crate) fn put(dir: &Path, release: Release<'_>) -> Result<(), String> {
-    let json = release.to_json()?;
+    let json = serde_json::to_vec(&release).map_err(|error| format!("writing the release as JSON: {error}"))?;
     make_dir(dir)?;
     check_dir(dir)?;
     // The name holds the process id: two calls for the same key must not write into one file. The host ignores files
@@ -107,11 +102,8 @@ pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<(), String> 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
     // A killed plugin with this process id may have left it behind.
     let _ = fs::remove_file(path);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(path);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(FILE_MODE).open(path);
     let written = file.and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -136,9 +128,9 @@ fn check_dir(dir: &Path) -> Result<(), String> {
     let metadata = fs::metadata(dir).map_err(|error| failed("looking at", dir, &error))?;
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != 0 && owner != own {
+        let dir = dir.display();
         return Err(format!(
-            "the spool `{}` belongs to user {owner}; it must belong to user {own}",
-            dir.display()
+            "the spool `{dir}` belongs to user {owner}; it must belong to user {own}"
         ));
     }
     if metadata.mode() & OTHERS_WRITE != 0 {

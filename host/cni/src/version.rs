@@ -7,19 +7,15 @@ use crate::error::{CniError, INCOMPATIBLE_VERSION, shown};
 
 /// A version of the CNI specification; later ones are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub(crate) enum Version {
-    /// The first with CHECK.
-    #[serde(rename = "0.4.0")]
-    V0_4_0,
-    /// The entries of `ips` have no `version` any more.
-    #[serde(rename = "1.0.0")]
-    V1_0_0,
-    /// The first with STATUS and GC, and with more members of routes.
-    #[serde(rename = "1.1.0")]
-    V1_1_0,
-}
+pub(crate) struct Version(&'static str);
 
 impl Version {
+    /// The first with CHECK.
+    pub(crate) const V0_4_0: Self = Self("0.4.0");
+    /// The entries of `ips` have no `version` any more.
+    pub(crate) const V1_0_0: Self = Self("1.0.0");
+    /// The first with STATUS and GC, and with more members of routes.
+    pub(crate) const V1_1_0: Self = Self("1.1.0");
     /// All, ascending.
     pub(crate) const ALL: [Self; 3] = [Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
     /// The version of an answer to a caller that named no supported one.
@@ -27,11 +23,7 @@ impl Version {
 
     /// As the specification writes it.
     pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::V0_4_0 => "0.4.0",
-            Self::V1_0_0 => "1.0.0",
-            Self::V1_1_0 => "1.1.0",
-        }
+        self.0
     }
 
     /// Parses the configuration's `cniVersion`; `None` if it is missing.
@@ -46,11 +38,8 @@ impl Version {
         };
         let found = Self::ALL.into_iter().find(|version| value == version.text());
         found.ok_or_else(|| {
-            let msg = format!(
-                "`cniVersion` {}: this plugin speaks {}",
-                shown(value.to_string()),
-                known()
-            );
+            let (value, known) = (shown(value.to_string()), known());
+            let msg = format!("`cniVersion` {value}: this plugin speaks {known}");
             CniError::new(INCOMPATIBLE_VERSION, msg)
         })
     }
