@@ -120,12 +120,13 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     let load_balancers = section.filled_list("load_balancers", "be an identifier", least, identifier);
     let must = "be an IP address that is not the unspecified one";
     let addresses = section.list("addresses", must, external_address).unwrap_or_default();
+    // A check a second for three hours: a longer wait is a wrong unit.
+    let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, 1..=10_000);
     Some(LbaasAdapter {
         cluster: cluster?,
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
-        // A check a second for three hours: a longer wait is a wrong unit.
-        backoff_steps: section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, 1..=10_000),
+        backoff_steps,
     })
 }
 
