@@ -23,17 +23,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use trueup_base::text::counted;
 use trueup_capabilities::Backends;
-use trueup_capabilities::cri::Runtime;
 use trueup_config::IpamAdapter as Settings;
 use trueup_sources::enis::Enis;
-use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::setup::SetupError;
 use trueup_work::status::pods::{Event, Stats};
-use trueup_work::supervisor::Supervisor;
 
 use super::ManagedGuest;
 use super::datastore::Datastore;
@@ -126,13 +123,10 @@ pub(super) struct Actor {
     due: BTreeMap<Task, Instant>,
     /// When the actor last looked for unused interfaces.
     last_warm: Option<Instant>,
-    /// Why the instance serves no pods, for STATUS. `None` if it does.
-    not_serving: watch::Sender<Option<String>>,
+    /// Why the instance serves no pods. `None` if it does. STATUS reads it without waiting in the queue.
+    pub(super) not_serving: watch::Sender<Option<String>>,
     events: mpsc::UnboundedSender<Event>,
-    /// Versions that are to become active.
-    handovers: mpsc::Receiver<Handover>,
-    /// Requests in which the guest fails repeatedly, each an input.
-    failing: Supervisor,
+    managed: ManagedGuest,
     holders: Holders,
     /// What was last reported about them.
     counted: Option<(Stats, Vec<String>)>,
@@ -140,7 +134,6 @@ pub(super) struct Actor {
     refused_at: Option<Instant>,
     /// Why the store did not take the last change. `None` if it did.
     unstored: Option<String>,
-    runtime: Option<Arc<dyn Runtime>>,
     /// The current look at the container runtime.
     looking: Option<JoinHandle<Result<BTreeSet<String>, String>>>,
     /// Why the last look failed. Logged once.
@@ -161,10 +154,10 @@ enum Task {
 }
 
 /// The result of working off the spool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Worked {
-    pub(super) done: usize,
-    pub(super) kept: usize,
+#[derive(Clone, Copy, Default)]
+struct Worked {
+    done: usize,
+    kept: usize,
 }
 
 /// Which interfaces the guest released, and at least what it got. In a plan, changes stay in memory.
@@ -194,19 +187,13 @@ impl Actor {
         enis: watch::Receiver<Enis>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, SetupError> {
-        let ManagedGuest {
-            active,
-            handovers,
-            failing,
-            runtime,
-        } = managed;
-        let version = active.instances();
-        let plans = active.plan.is_some();
+        let version = managed.active.instances();
+        let plans = managed.active.plan.is_some();
         let (released, remembered) = open_state(&settings, &version.state_dir, plans)?;
         let spool = settings.spool_dir.as_deref().map(|dir| Spool::new(dir, plans));
         let holders = Holders::new(&version.state_dir, &settings.instance, plans);
         let answers = Answers::new(backends.checkpoint.clone());
-        let datastore = Datastore::new(active, &settings.instance, backends);
+        let datastore = Datastore::new(Arc::clone(&managed.active), &settings.instance, backends);
         Ok(Self {
             settings,
             datastore,
@@ -231,21 +218,14 @@ impl Actor {
             last_warm: None,
             not_serving: watch::Sender::new(Some("the instance is being brought up".to_owned())),
             events,
-            handovers,
-            failing,
+            managed,
             holders,
             counted: None,
             refused_at: None,
             unstored: None,
-            runtime,
             looking: None,
             look_failed: None,
         })
-    }
-
-    /// Why the instance serves no pods. `None` if it does. STATUS reads it without waiting in the queue.
-    pub(super) fn not_serving(&self) -> watch::Receiver<Option<String>> {
-        self.not_serving.subscribe()
     }
 
     /// Brings the instance up: its interfaces, the first reading, and the spool if that succeeded.
@@ -254,7 +234,7 @@ impl Actor {
         self.due.insert(Task::Sync, now + SYNC_PERIOD);
         self.due.insert(Task::Leaving, now + LEAVING_PERIOD);
         let warm = self.settings.warm.map(|_| (Task::Warm, now + WARM_PERIOD));
-        let look = self.runtime.as_ref().map(|_| (Task::Look, now));
+        let look = self.managed.runtime.as_ref().map(|_| (Task::Look, now));
         self.due.extend(warm.into_iter().chain(look));
         self.take_in_enis();
         self.begin().await;
@@ -267,9 +247,7 @@ impl Actor {
     pub(super) async fn run(mut self, mut mailbox: mpsc::Receiver<Mail>) {
         let mut is_watched = true;
         loop {
-            // The sync is always due at some time.
-            let due = self.next_due().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
-            let has_releases = self.has_releases();
+            let (due, has_releases) = (self.next_due(), self.has_releases());
             tokio::select! {
                 biased;
                 Some(lost) = self.answers.lost.recv() => self.roll_back(lost).await,
@@ -277,8 +255,8 @@ impl Actor {
                     is_watched = changed.is_ok();
                     self.follow_list().await;
                 }
-                () = tokio::time::sleep_until(due) => self.do_due().await,
-                Some(handover) = self.handovers.recv() => self.hand_over(handover).await,
+                () = sleep_until(due) => self.do_due().await,
+                Some(handover) = self.managed.handovers.recv() => self.hand_over(handover).await,
                 mail = mailbox.recv() => match mail {
                     Some(mail) => self.serve(mail).await,
                     None => break,
@@ -295,36 +273,27 @@ impl Actor {
     pub(super) async fn run_once(mut self, stop: impl Future<Output = ()>) -> Summary {
         let mut stop = std::pin::pin!(stop);
         self.start().await;
-        let mut error = None;
-        while let Some(why) = &self.unread {
-            if self.readings_failed.max(self.downs) >= READINGS_MAX_ONCE {
-                error = Some(why.clone());
-                break;
+        let mut error = loop {
+            if self.unread.is_none() || self.readings_failed.max(self.downs) >= READINGS_MAX_ONCE {
+                break self.unread.clone();
             }
-            let due = self.next_due().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
             tokio::select! {
                 biased;
-                () = &mut stop => {
-                    error = Some("stopped before its end".to_owned());
-                    break;
-                }
-                () = tokio::time::sleep_until(due) => self.do_due().await,
+                () = &mut stop => break Some("stopped before its end".to_owned()),
+                () = sleep_until(self.next_due()) => self.do_due().await,
             }
             while self.has_releases() {
                 self.work_off_some().await;
             }
-        }
+        };
         let Worked { done, kept } = self.worked_off;
         if error.is_none() && kept > 0 {
             error = Some(format!("{kept} releases of the spool could not be worked off"));
         }
-        let stats = match self.datastore.stats().await {
-            Ok(stats) => stats,
-            Err(Failure { error: why, .. }) => {
-                error.get_or_insert(why);
-                Stats::default()
-            }
-        };
+        let stats = self.datastore.stats().await.unwrap_or_else(|failure| {
+            error.get_or_insert(failure.error);
+            Stats::default()
+        });
         if let Err(why) = self.answers.settle(self.datastore.last_entry()).await {
             error.get_or_insert(why);
         }
@@ -348,8 +317,10 @@ impl Actor {
         self.answers.end().await;
     }
 
-    fn next_due(&self) -> Option<Instant> {
-        self.due.values().min().copied()
+    fn next_due(&self) -> Instant {
+        // The sync is always due at some time.
+        let next = self.due.values().min().copied();
+        next.unwrap_or_else(|| Instant::now() + SYNC_PERIOD)
     }
 
     /// Takes the task if it is due.
@@ -358,18 +329,9 @@ impl Actor {
         is_due && self.due.remove(&task).is_some()
     }
 
-    fn report(&self, event: Event) {
+    fn report(&self, event: impl FnOnce(String) -> Event) {
         // The receiver may be gone.
-        let _ = self.events.send(event);
-    }
-
-    fn name(&self) -> String {
-        self.settings.instance.clone()
-    }
-
-    /// Updates what STATUS reports.
-    fn show_serving(&self) {
-        self.not_serving.send_replace(self.unread.clone());
+        let _ = self.events.send(event(self.settings.instance.clone()));
     }
 
     fn is_serving(&self) -> bool {
@@ -460,8 +422,8 @@ impl Actor {
         let counted = Some((stats, problems.clone()));
         if self.counted != counted {
             self.counted = counted;
-            self.report(Event::Counted {
-                instance: self.name(),
+            self.report(|instance| Event::Counted {
+                instance,
                 stats,
                 problems,
             });
@@ -470,7 +432,7 @@ impl Actor {
 
     /// Asks the container runtime for its sandboxes, in the background.
     fn look_at_runtime(&mut self) {
-        let Some(runtime) = self.runtime.clone().filter(|_| self.looking.is_none()) else {
+        let Some(runtime) = self.managed.runtime.clone().filter(|_| self.looking.is_none()) else {
             return;
         };
         self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));

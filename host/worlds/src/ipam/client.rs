@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -18,8 +19,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Deserialize)]
-struct Line {
-    ok: Option<Value>,
+struct Line<T> {
+    ok: Option<T>,
     error: Option<Refusal>,
 }
 
@@ -28,10 +29,8 @@ struct Line {
 /// # Errors
 /// One line: no host listens there, or the error that it returned.
 pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
-    let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
     let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
-    let shown = ask(socket, &request).await?;
-    serde_json::from_value(shown).map_err(|error| failed(&format!("its answer is not understood: {error}")))
+    ask(socket, &request).await
 }
 
 /// Frees the address of a key, as its container's DEL does. Succeeds too if it has none.
@@ -43,16 +42,22 @@ pub async fn release(socket: &Path, instance: &str, key: &IpamKey) -> Result<(),
         "v": PROTOCOL, "command": "DEL", "instance": instance,
         "network": key.network_name, "containerId": key.container_id, "ifName": key.if_name,
     });
-    ask(socket, &request).await.map(drop)
+    ask::<Value>(socket, &request).await.map(drop)
 }
 
 /// The host's answer.
-async fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
+async fn ask<T: DeserializeOwned>(socket: &Path, request: &Value) -> Result<T, String> {
     let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
-    let answer = tokio::time::timeout(ANSWER_MAX, exchange(socket, request)).await;
-    let answer = answer
-        .map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?
-        .map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
+    let exchange = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.write_all(format!("{request}\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = tokio::time::timeout(ANSWER_MAX, exchange).await;
+    let answer = answer.map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?;
+    let answer = answer.map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
     match serde_json::from_slice(&answer) {
         Ok(Line { ok: Some(done), .. }) => Ok(done),
         Ok(Line {
@@ -61,12 +66,4 @@ async fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
         Ok(_) => Err(failed(&"its answer holds neither `ok` nor `error`")),
         Err(error) => Err(failed(&format!("its answer is not understood: {error}"))),
     }
-}
-
-async fn exchange(socket: &Path, request: &Value) -> std::io::Result<Vec<u8>> {
-    let mut stream = UnixStream::connect(socket).await?;
-    stream.write_all(format!("{request}\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
-    Ok(answer)
 }

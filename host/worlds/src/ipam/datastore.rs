@@ -16,7 +16,7 @@ use trueup_work::status::pods::Stats;
 
 use super::protocol::ShownGuest;
 use super::read_from_store;
-use crate::ipam::guest::{EniInfos, Nothing, PodIpInfo, Stats as Counts};
+use crate::ipam::guest::{Nothing, PodIpInfo, Stats as Counts};
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
 /// first reading asks the container runtime up to six times.
@@ -109,10 +109,6 @@ impl Datastore {
 
     pub(super) async fn allocated(&mut self) -> Result<Vec<PodIpInfo>, Failure> {
         self.ask("datastore.allocated-ips", &Nothing {}).await
-    }
-
-    pub(super) async fn eni_infos(&mut self) -> Result<EniInfos, Failure> {
-        self.ask("datastore.get-eni-infos", &Nothing {}).await
     }
 
     /// The current counts.

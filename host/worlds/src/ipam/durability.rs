@@ -122,11 +122,8 @@ impl Answers {
     pub(super) async fn settle(&self, entry: u64) -> Result<(), String> {
         let (reply, settled) = oneshot::channel();
         self.give(entry, Ok(super::protocol::Done::Nothing {}), reply);
-        match settled.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(refusal)) => Err(refusal.msg),
-            Err(_) => Err("the host ends".to_owned()),
-        }
+        let answer = settled.await.map_err(|_| "the host ends".to_owned())?;
+        answer.map(drop).map_err(|refusal| refusal.msg)
     }
 
     /// Waits until every answer was given.

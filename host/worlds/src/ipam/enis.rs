@@ -8,15 +8,15 @@ use std::net::Ipv4Addr;
 
 use trueup_sources::enis::{Eni, Enis};
 
-use crate::ipam::guest::{AddAddress, AddEni, EniInfos};
+use crate::ipam::guest::{self, AddAddress, AddEni};
 
 /// Interfaces by id, each address on one of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inventory {
     /// What does not change about an interface while the guest has it.
-    enis: BTreeMap<String, AddEni>,
+    pub(super) enis: BTreeMap<String, AddEni>,
     /// The interface of each address.
-    addresses: BTreeMap<String, String>,
+    pub(super) addresses: BTreeMap<String, String>,
 }
 
 /// One call that adds.
@@ -29,10 +29,8 @@ pub(super) enum Addition {
 /// What to remove if no pod uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// The interface left the list.
+    /// The interface left the list, or has other traits now. It is then added again with them.
     Eni(String),
-    /// The interface has other traits now. It is added again with them.
-    Replaced(String),
     /// The address left its interface.
     Address { id: String, ip: String },
 }
@@ -45,7 +43,7 @@ impl Inventory {
         sorted.sort_by(|a, b| (a.device_number, &a.id).cmp(&(b.device_number, &b.id)));
         let mut wanted = Self::default();
         for eni in sorted {
-            if wanted.has_eni(&eni.id) {
+            if wanted.enis.contains_key(&eni.id) {
                 continue;
             }
             wanted.add_eni(AddEni {
@@ -76,9 +74,9 @@ impl Inventory {
     }
 
     /// What the guest reports that it has.
-    pub(super) fn of_guest(infos: &EniInfos) -> Self {
+    pub(super) fn of_guest(enis: &[guest::Eni]) -> Self {
         let mut has = Self::default();
-        for eni in &infos.enis {
+        for eni in enis {
             has.add_eni(AddEni {
                 eni_id: eni.id.clone(),
                 device_number: eni.device_number,
@@ -90,10 +88,6 @@ impl Inventory {
             }
         }
         has
-    }
-
-    pub(super) fn has_eni(&self, id: &str) -> bool {
-        self.enis.contains_key(id)
     }
 
     /// Adds an interface, or replaces its traits.
@@ -112,14 +106,10 @@ impl Inventory {
         self.addresses.retain(|_, of| of != id);
     }
 
-    pub(super) fn remove_address(&mut self, ip: &str) {
-        self.addresses.remove(ip);
-    }
-
     /// Whether the addition would change nothing.
     pub(super) fn contains(&self, addition: &Addition) -> bool {
         match addition {
-            Addition::Eni(eni) => self.eni(&eni.eni_id) == Some(eni),
+            Addition::Eni(eni) => self.enis.get(&eni.eni_id) == Some(eni),
             Addition::Address(address) => self.interface_of(&address.ipv4) == Some(&address.eni_id),
         }
     }
@@ -145,18 +135,6 @@ impl Inventory {
         by_number(of_it.map(|(ip, _)| ip))
     }
 
-    pub(super) fn eni(&self, id: &str) -> Option<&AddEni> {
-        self.enis.get(id)
-    }
-
-    pub(super) fn eni_count(&self) -> usize {
-        self.enis.len()
-    }
-
-    pub(super) fn address_count(&self) -> usize {
-        self.addresses.len()
-    }
-
     /// What to add: interfaces by device number then id, addresses by number. An address that is still on another
     /// interface waits until it is removed there. Addresses of an interface with other traits wait until that is
     /// replaced.
@@ -164,16 +142,13 @@ impl Inventory {
         let mut sorted: Vec<_> = wanted.enis.values().collect();
         sorted.sort_by_key(|eni| (eni.device_number, &eni.eni_id));
         let mut missing: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
-        for (ip, id) in wanted
-            .addresses
-            .iter()
-            .filter(|(ip, _)| self.interface_of(ip).is_none())
-        {
+        let is_missing = |(ip, _): &(&String, _)| !self.addresses.contains_key(*ip);
+        for (ip, id) in wanted.addresses.iter().filter(is_missing) {
             missing.entry(id).or_default().push(ip);
         }
         let mut additions = Vec::new();
         for eni in sorted {
-            match self.eni(&eni.eni_id) {
+            match self.enis.get(&eni.eni_id) {
                 None => additions.push(Addition::Eni(eni.clone())),
                 Some(has) if has != eni => continue,
                 Some(_) => {}
@@ -191,13 +166,12 @@ impl Inventory {
     pub(super) fn removals_to(&self, wanted: &Self) -> Vec<Removal> {
         let mut removals = Vec::new();
         for (id, has) in &self.enis {
-            match wanted.eni(id) {
-                None => {
-                    removals.push(Removal::Eni(id.clone()));
-                    continue;
-                }
-                Some(should) if has != should => removals.push(Removal::Replaced(id.clone())),
-                Some(_) => {}
+            let should = wanted.enis.get(id);
+            if should != Some(has) {
+                removals.push(Removal::Eni(id.clone()));
+            }
+            if should.is_none() {
+                continue;
             }
             let mut left = self.addresses(id);
             left.retain(|ip| wanted.interface_of(ip) != Some(id));
@@ -209,14 +183,12 @@ impl Inventory {
     /// What may be removed now that no pod uses this address any more.
     pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
         let id = self.interface_of(ip)?.to_owned();
-        match wanted.eni(&id) {
-            None => Some(Removal::Eni(id)),
-            Some(should) if self.eni(&id) != Some(should) => Some(Removal::Replaced(id)),
-            Some(_) => {
-                let ip = ip.to_owned();
-                (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
-            }
+        let should = wanted.enis.get(&id);
+        if should.is_none_or(|should| self.enis.get(&id) != Some(should)) {
+            return Some(Removal::Eni(id));
         }
+        let ip = ip.to_owned();
+        (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
     }
 
     /// A copy without some interfaces.
@@ -320,7 +292,7 @@ mod tests {
         let mut has = wanted(&[("a", 0, &["10.0.0.1"]), ("b", 1, &[])]);
         let should = wanted(&[("a", 0, &[]), ("b", 1, &["10.0.0.1"])]);
         assert_eq!(has.additions_to(&should), []);
-        has.remove_address("10.0.0.1");
+        has.addresses.remove("10.0.0.1");
         assert_eq!(shown(&has.additions_to(&should)), ["b:10.0.0.1"]);
     }
 
@@ -328,7 +300,7 @@ mod tests {
     fn other_traits_under_the_same_id_replace_the_interface() {
         let has = wanted(&[("a", 0, &["10.0.0.1"])]);
         let should = wanted(&[("a", 2, &["10.0.0.1"])]);
-        assert_eq!(has.removals_to(&should), [Removal::Replaced("a".to_owned())]);
+        assert_eq!(has.removals_to(&should), [Removal::Eni("a".to_owned())]);
         assert_eq!(has.additions_to(&should), [], "while a pod uses it nothing changes");
         let grown = wanted(&[("a", 2, &["10.0.0.1", "10.0.0.2"])]);
         assert_eq!(has.additions_to(&grown), [], "new addresses would keep it for ever");
@@ -352,7 +324,7 @@ mod tests {
             })
         );
         assert_eq!(after("10.0.1.1"), Some(Removal::Eni("b".to_owned())));
-        assert_eq!(after("10.0.2.1"), Some(Removal::Replaced("c".to_owned())));
+        assert_eq!(after("10.0.2.1"), Some(Removal::Eni("c".to_owned())));
         assert_eq!(after("10.9.9.9"), None, "on no interface");
     }
 
@@ -396,7 +368,7 @@ mod tests {
             shown(&Inventory::default().additions_to(&all)),
             ["a@0", "a:10.0.0.1", "a:10.0.0.2", "b@1", "b:10.0.1.1"]
         );
-        assert_eq!((all.eni_count(), all.address_count()), (2, 3));
+        assert_eq!((all.enis.len(), all.addresses.len()), (2, 3));
         assert_eq!(all.interface_of("10.0.1.1"), Some("b"));
     }
 

@@ -158,11 +158,11 @@ impl Holders {
         };
         let resting = self.freed_at.iter().filter(rests).count();
         Stats {
-            enis: has.eni_count(),
-            addresses: has.address_count(),
+            enis: has.enis.len(),
+            addresses: has.addresses.len(),
             assigned,
             held,
-            free: has.address_count().saturating_sub(assigned + resting),
+            free: has.addresses.len().saturating_sub(assigned + resting),
             resting,
         }
     }

@@ -132,7 +132,7 @@ impl Served {
     ) -> Result<Self, SetupError> {
         let instance = settings.instance.clone();
         let mut actor = Actor::new(settings, managed.into(), backends, enis, events)?;
-        let not_serving = actor.not_serving();
+        let not_serving = actor.not_serving.subscribe();
         let (mail, received) = mpsc::channel(QUEUE_MAX);
         let (up, is_up) = watch::channel(false);
         let task = tokio::spawn(async move {

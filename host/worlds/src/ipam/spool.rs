@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use trueup_base::component::Digest;
 
-use super::state_file;
+use super::state_file::{self, failed};
 use crate::ipam::guest::IpamKey;
 
 /// The format of a release.
@@ -46,15 +46,13 @@ pub(super) struct Spool {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Written {
     v: u32,
     instance: Option<String>,
-    #[serde(rename = "networkName")]
     network_name: String,
     #[serde(rename = "containerID")]
     container_id: String,
-    #[serde(rename = "ifName")]
     if_name: String,
 }
 
@@ -85,20 +83,11 @@ impl Spool {
                 continue;
             }
             let file = self.dir.join(&name);
-            match read(&file, &name) {
-                Ok(Some(written)) => match &written.instance {
-                    Some(name) if name != instance => {
-                        let why = format!("it is for instance `{name}`, which this host does not have");
-                        self.leave(&file, &why);
-                    }
-                    _ => releases.push(Release {
-                        file,
-                        key: written.key(),
-                    }),
-                },
+            match read(&file, &name, instance) {
+                Ok(Some(key)) => releases.push(Release { file, key }),
                 // The plugin took it back meanwhile.
                 Ok(None) => {}
-                Err(why) => self.leave(&file, &why),
+                Err(why) => self.name_once(&format!("`{}` is no release and is left there: {why}", file.display())),
             }
         }
         releases
@@ -116,21 +105,12 @@ impl Spool {
         let mut first = Ok(());
         for file in files {
             match std::fs::remove_file(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    let error = io::Error::new(error.kind(), format!("removing `{}`: {error}", file.display()));
-                    first = first.and(Err(error));
-                }
-                _ => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => first = first.and(removed.map_err(failed("removing", file))),
             }
         }
         let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
-        first.and(
-            synced.map_err(|error| io::Error::new(error.kind(), format!("syncing `{}`: {error}", self.dir.display()))),
-        )
-    }
-
-    fn leave(&mut self, file: &Path, why: &str) {
-        self.name_once(&format!("`{}` is no release and is left there: {why}", file.display()));
+        first.and(synced.map_err(failed("syncing", &self.dir)))
     }
 
     fn name_once(&mut self, text: &str) {
@@ -144,23 +124,6 @@ impl Release {
     /// Whether the file still exists: an ADD of its key takes it back.
     pub(super) fn is_there(&self) -> bool {
         std::fs::symlink_metadata(&self.file).is_ok()
-    }
-}
-
-impl Written {
-    fn key(self) -> IpamKey {
-        IpamKey {
-            network_name: self.network_name,
-            container_id: self.container_id,
-            if_name: self.if_name,
-        }
-    }
-
-    /// The file name of this key's release: an ADD of the key looks for it only there.
-    fn file_name(&self) -> String {
-        let fields = [&self.network_name, &self.container_id, &self.if_name].map(String::as_str);
-        let digest = Digest::of(fields.join("\0").as_bytes());
-        format!("{}.json", digest.hex())
     }
 }
 
@@ -186,18 +149,27 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// `None` if the file does not exist any more.
-fn read(file: &Path, name: &str) -> Result<Option<Written>, String> {
+/// The key that the file releases for this instance. `None` if the file does not exist any more.
+fn read(file: &Path, name: &str, instance: &str) -> Result<Option<IpamKey>, String> {
     let text = state_file::read(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let Some(text) = text else { return Ok(None) };
     let written: Written = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     if written.v != FORMAT {
         return Err(format!("it is of version {}; this host knows {FORMAT}", written.v));
     }
-    if written.file_name() != name {
+    let key = [&*written.network_name, &*written.container_id, &*written.if_name].join("\0");
+    // An ADD of the key looks for its release only there.
+    if format!("{}.json", Digest::of(key.as_bytes()).hex()) != name {
         return Err("its name is not that of the key in it".to_owned());
     }
-    Ok(Some(written))
+    if let Some(other) = written.instance.filter(|named| named != instance) {
+        return Err(format!("it is for instance `{other}`, which this host does not have"));
+    }
+    Ok(Some(IpamKey {
+        network_name: written.network_name,
+        container_id: written.container_id,
+        if_name: written.if_name,
+    }))
 }
 
 #[cfg(test)]

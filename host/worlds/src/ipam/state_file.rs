@@ -60,9 +60,13 @@ impl StateFile {
         }
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
-        let replaced = replace_file(&self.path, &text, Durable::Yes);
-        replaced.map_err(|error| io::Error::new(error.kind(), format!("writing `{}`: {error}", self.path.display())))
+        replace_file(&self.path, &text, Durable::Yes).map_err(failed("writing", &self.path))
     }
+}
+
+/// Adds what was tried on which file.
+pub(super) fn failed(tried: &str, file: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{tried} `{}`: {error}", file.display()))
 }
 
 /// The bytes of a file. `None` if it does not exist.

@@ -7,8 +7,7 @@ use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
-use super::READING_RETRY;
-use super::{Actor, Task};
+use super::{Actor, READING_RETRY, Task};
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{Error, Nothing};
@@ -42,14 +41,14 @@ impl Actor {
             self.downs = self.downs.saturating_add(1);
             let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
             self.due.insert(Task::Begin, Instant::now() + pause);
-            self.report(Event::Down {
-                instance: self.name(),
-                error: error.clone(),
+            self.unread = Some(error.clone());
+            self.report(|instance| Event::Down {
+                instance,
+                error,
                 again_in_ms: ms(pause),
             });
-            self.unread = Some(error);
         }
-        self.show_serving();
+        self.not_serving.send_replace(self.unread.clone());
     }
 
     /// With only what the store has, never from the recording: a DEL may have stored the release and nothing more. The
@@ -85,10 +84,7 @@ impl Actor {
             return;
         }
         self.not_serving.send_replace(Some(error.clone()));
-        self.report(Event::Ended {
-            instance: self.name(),
-            error,
-        });
+        self.report(|instance| Event::Ended { instance, error });
         self.pause_between_ends().await;
         self.begin().await;
     }
@@ -104,14 +100,14 @@ impl Actor {
         let handed_over = self.datastore.hand_over(instances, commit).await;
         if handed_over.is_ok() {
             // Everything is tried again.
-            self.failing.began_version();
+            self.managed.failing.began_version();
         }
         // The caller may have disconnected; the version is active all the same.
         let _ = reply.send(handed_over);
         if !self.datastore.slot.is_live() {
             if was_live {
-                self.not_serving
-                    .send_replace(Some("the instance is being built again".to_owned()));
+                let why = "the instance is being built again".to_owned();
+                self.not_serving.send_replace(Some(why));
             }
             self.begin().await;
         }
@@ -121,8 +117,8 @@ impl Actor {
     pub(super) async fn roll_back(&mut self, lost: Lost) {
         let Lost { error, valid_entry } = lost;
         self.not_serving.send_replace(Some(error.clone()));
-        self.report(Event::RolledBack {
-            instance: self.name(),
+        self.report(|instance| Event::RolledBack {
+            instance,
             error,
             stands: valid_entry,
         });
@@ -151,10 +147,7 @@ impl Actor {
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;
                 self.holders.read(self.datastore.allocated().await?);
-                self.report(Event::Read {
-                    instance: self.name(),
-                    stats,
-                });
+                self.report(|instance| Event::Read { instance, stats });
                 self.follow().await?;
                 // An earlier instance may have left something to forget.
                 self.forget_soon();
@@ -170,15 +163,15 @@ impl Actor {
                 };
                 self.readings_failed = self.readings_failed.saturating_add(1);
                 self.due.insert(Task::Reading, Instant::now() + READING_RETRY);
-                self.report(Event::ReadingFailed {
-                    instance: self.name(),
-                    error: error.clone(),
+                self.unread = Some(error.clone());
+                self.report(|instance| Event::ReadingFailed {
+                    instance,
+                    error,
                     again_in_ms: ms(READING_RETRY),
                 });
-                self.unread = Some(error);
             }
         }
-        self.show_serving();
+        self.not_serving.send_replace(self.unread.clone());
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! Interfaces and addresses: follows their list, and gives up those that are not used.
 
-use std::time::Duration;
-
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use trueup_work::lifecycle::failure::Failure;
@@ -10,7 +9,7 @@ use trueup_work::status::pods::Event;
 
 use super::{Actor, Task};
 use crate::ipam::enis::{Addition, Inventory, Removal};
-use crate::ipam::guest::{DelAddress, Error, RemoveEni, RemoveUnusedEni};
+use crate::ipam::guest::{AddAddress, AddEni, DelAddress, Error, RemoveEni, RemoveUnusedEni};
 use crate::ipam::protocol;
 
 /// How long after something left the guest the actor forgets it, together with everything else that left.
@@ -25,8 +24,9 @@ impl Actor {
         let enis = self.enis.borrow_and_update().clone();
         let listed: BTreeSet<&str> = enis.enis.iter().map(|eni| eni.id.as_str()).collect();
         if let Err(error) = self.released.keep(|id| listed.contains(id)) {
+            let instance = &self.settings.instance;
             tracing::error!(
-                instance = self.settings.instance,
+                instance,
                 "interfaces that left the list still count as given up: {error}"
             );
         }
@@ -39,8 +39,7 @@ impl Actor {
         if !self.datastore.slot.is_live() {
             return;
         }
-        let followed = self.follow().await;
-        if let Err(Failure { error, .. }) = followed {
+        if let Err(Failure { error, .. }) = self.follow().await {
             self.recover(error).await;
         }
     }
@@ -60,37 +59,28 @@ impl Actor {
         let mut additions = self.has.additions_to(should_have);
         additions.retain(|addition| !self.refused.contains(addition));
         if let Err(error) = self.remembered.add(&additions) {
-            tracing::error!(
-                instance = self.settings.instance,
-                "new interfaces and addresses are not used yet, they can't be remembered: {error}; trying again"
-            );
+            let (instance, what) = (&self.settings.instance, "new interfaces and addresses are not used yet");
+            tracing::error!(instance, "{what}, they can't be remembered: {error}; trying again");
             return Ok(());
         }
         for addition in additions {
             let added: Result<(), Error> = match &addition {
                 Addition::Eni(eni) => self.datastore.ask("datastore.add-eni", eni).await?,
-                Addition::Address(address) => {
-                    let call = "datastore.add-ipv4-address-to-store";
-                    self.datastore.ask(call, address).await?
-                }
+                Addition::Address(at) => self.datastore.ask("datastore.add-ipv4-address-to-store", at).await?,
             };
-            match (added, addition) {
-                (Ok(()), addition) => self.has.put(&addition),
-                (Err(error), Addition::Eni(eni)) => tracing::warn!(
-                    instance = self.settings.instance,
-                    eni = eni.eni_id,
-                    "the guest does not take the interface: {}",
-                    protocol::name(&error)
-                ),
-                (Err(error), Addition::Address(address)) => {
-                    tracing::warn!(
-                        instance = self.settings.instance,
-                        eni = address.eni_id,
-                        address = address.ipv4,
-                        "the guest does not take the address: {}",
-                        protocol::name(&error)
-                    );
-                    self.refused.push(Addition::Address(address));
+            let Err(error) = added else {
+                self.has.put(&addition);
+                continue;
+            };
+            let (instance, error) = (&self.settings.instance, protocol::name(&error));
+            match &addition {
+                Addition::Eni(AddEni { eni_id: eni, .. }) => {
+                    tracing::warn!(instance, eni, "the guest does not take the interface: {error}");
+                }
+                Addition::Address(AddAddress { eni_id, ipv4 }) => {
+                    let (eni, address) = (eni_id, ipv4);
+                    tracing::warn!(instance, eni, address, "the guest does not take the address: {error}");
+                    self.refused.push(addition);
                 }
             }
         }
@@ -102,41 +92,30 @@ impl Actor {
         match removal {
             Removal::Address { id, ip } => self.remove_address(&id, &ip).await,
             Removal::Eni(id) => {
-                if self.remove_eni(&id).await? {
-                    tracing::info!(
-                        instance = self.settings.instance,
-                        eni = id,
-                        "interface removed: it left the list"
-                    );
+                let is_removed = self.remove_eni(&id).await?;
+                let (wanted, instance) = (self.wanted.enis.get(&id), &self.settings.instance);
+                if is_removed {
+                    if wanted.is_none() {
+                        tracing::info!(instance, eni = id, "interface removed: it left the list");
+                    }
                     return Ok(());
                 }
-                self.remove_free(&id).await
-            }
-            Removal::Replaced(id) => {
-                if self.remove_eni(&id).await? {
-                    return Ok(());
-                }
-                let wanted = self.wanted.eni(&id);
                 if let Some(wanted) = wanted.filter(|wanted| self.reported.get(&id) != Some(*wanted)) {
                     self.reported.insert(id.clone(), wanted.clone());
+                    let what = "the interface has another device number or other flags in the list";
                     tracing::warn!(
-                        instance = self.settings.instance,
+                        instance,
                         eni = id,
-                        "the interface has another device number or other flags in the list; pods use it, so it is replaced when none does"
+                        "{what}; pods use it, so it is replaced when none does"
                     );
                 }
-                self.remove_free(&id).await
+                // Its free addresses go at once. Otherwise a new pod on it would keep it for ever.
+                for ip in self.has.addresses(&id) {
+                    self.remove_address(&id, &ip).await?;
+                }
+                Ok(())
             }
         }
-    }
-
-    /// Removes the free addresses of an interface that is to be removed at once. Otherwise a new pod on it would keep
-    /// it for ever.
-    async fn remove_free(&mut self, id: &str) -> Result<(), Failure> {
-        for ip in self.has.addresses(id) {
-            self.remove_address(id, &ip).await?;
-        }
-        Ok(())
     }
 
     /// Removes a freed address if it is to be removed, and its interface with it. The cost does not depend on how
@@ -146,7 +125,7 @@ impl Actor {
         match self.has.removal_after(ip, &self.wanted) {
             None => return Ok(false),
             Some(Removal::Address { id, ip }) => self.remove_address(&id, &ip).await?,
-            Some(Removal::Eni(id) | Removal::Replaced(id)) => {
+            Some(Removal::Eni(id)) => {
                 if !self.remove_eni(&id).await? {
                     self.remove_address(&id, ip).await?;
                 }
@@ -171,18 +150,15 @@ impl Actor {
         });
         if let Err(error) = forgot {
             self.due.insert(Task::Forget, Instant::now() + FORGET_RETRY);
-            tracing::warn!(
-                instance = self.settings.instance,
-                "interfaces and addresses that are gone are still remembered: {error}"
-            );
+            let (instance, what) = (&self.settings.instance, "interfaces and addresses that are gone");
+            tracing::warn!(instance, "{what} are still remembered: {error}");
         }
     }
 
     /// Something left the guest.
     pub(super) fn forget_soon(&mut self) {
-        self.due
-            .entry(Task::Forget)
-            .or_insert_with(|| Instant::now() + FORGET_PAUSE);
+        let due = self.due.entry(Task::Forget);
+        due.or_insert_with(|| Instant::now() + FORGET_PAUSE);
     }
 
     /// `false` if pods use it.
@@ -192,11 +168,8 @@ impl Actor {
             eni_id: id.to_owned(),
             force: false,
         };
-        match self
-            .datastore
-            .ask("datastore.remove-eni-from-data-store", &args)
-            .await?
-        {
+        let call = "datastore.remove-eni-from-data-store";
+        match self.datastore.ask(call, &args).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
                 self.reported.remove(id);
@@ -205,12 +178,8 @@ impl Actor {
             }
             Err(Error::EniInUse) => Ok(false),
             Err(error) => {
-                let error = protocol::name(&error);
-                tracing::warn!(
-                    instance = self.settings.instance,
-                    eni = id,
-                    "the interface stays: {error}"
-                );
+                let (instance, error) = (&self.settings.instance, protocol::name(&error));
+                tracing::warn!(instance, eni = id, "the interface stays: {error}");
                 Ok(false)
             }
         }
@@ -223,23 +192,16 @@ impl Actor {
             ipv4: ip.to_owned(),
             force: false,
         };
-        match self
-            .datastore
-            .ask("datastore.del-ipv4-address-from-store", &args)
-            .await?
-        {
+        let call = "datastore.del-ipv4-address-from-store";
+        match self.datastore.ask(call, &args).await? {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
-                self.has.remove_address(ip);
+                self.has.addresses.remove(ip);
                 self.forget_soon();
             }
             Err(Error::IpInUse) => {}
             Err(error) => {
-                let error = protocol::name(&error);
-                tracing::warn!(
-                    instance = self.settings.instance,
-                    address = ip,
-                    "the address stays: {error}"
-                );
+                let (instance, error) = (&self.settings.instance, protocol::name(&error));
+                tracing::warn!(instance, address = ip, "the address stays: {error}");
             }
         }
         Ok(())
@@ -259,25 +221,19 @@ impl Actor {
         while let Some(id) = self.datastore.ask::<Option<String>>(call, &args).await? {
             self.has.remove_eni(&id);
             self.forget_soon();
-            if !self.wanted.has_eni(&id) {
+            if !self.wanted.enis.contains_key(&id) {
                 // It was already to be removed.
                 continue;
             }
             let settled = self.answers.settle(self.datastore.last_entry()).await;
             let given_up = settled.and_then(|()| self.released.add(&id).map_err(|error| error.to_string()));
             if let Err(error) = given_up {
-                tracing::error!(
-                    instance = self.settings.instance,
-                    eni = id,
-                    "an unused interface is not given up: {error}"
-                );
+                let instance = &self.settings.instance;
+                tracing::error!(instance, eni = id, "an unused interface is not given up: {error}");
                 return self.follow().await;
             }
             self.wanted.remove_eni(&id);
-            self.report(Event::Released {
-                instance: self.name(),
-                eni: id,
-            });
+            self.report(|instance| Event::Released { instance, eni: id });
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! address. If the guest fails repeatedly in a request, the host refuses it at once, so that it no longer ends an instance
 //! that others use. The requester retries by itself, so the host never repeats a request.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use trueup_work::status::pods::{Event, Stats};
 
 use super::{Actor, Mail, Task, Worked};
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, OfKey, PodIpInfo};
+use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal, Shown};
 use crate::ipam::spool::Release;
 
@@ -52,8 +53,7 @@ impl Actor {
                 }
                 (answer, None)
             }
-            Err(failure) => {
-                let error = failure.error;
+            Err(Failure { error, .. }) => {
                 let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
                 (Err(refusal), Some(error))
             }
@@ -108,23 +108,20 @@ impl Actor {
                 found.map(Done::from).ok_or_else(unknown)
             }
             Command::Gc(gc) => self.collect(gc, freed).await?,
-            Command::Status => match &self.unread {
-                None => Ok(Done::Nothing {}),
-                Some(why) => Err(Refusal::later(why.clone())),
-            },
+            // The mailbox answers it.
+            Command::Status => Ok(Done::Nothing {}),
             Command::Show => Ok(Done::Shown(Box::new(self.show().await?))),
         })
     }
 
     /// Why a request is refused without calling the guest. `None` if the guest is to be called.
     fn set_aside(&self, command: &Command) -> Option<String> {
-        if self.failing.is_empty() {
+        if self.managed.failing.is_empty() {
             return None;
         }
         let request = command.about(&self.settings.instance)?;
-        let held = self
-            .failing
-            .held(&self.datastore.slot.instances(), &request, &request)?;
+        let version = self.datastore.slot.instances();
+        let held = self.managed.failing.held(&version, &request, &request)?;
         Some(format!(
             "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
             held.failures, held.error
@@ -139,14 +136,16 @@ impl Actor {
             return answer;
         };
         if let Err(failure) = &answer {
-            if let Some(too_much) = self.failing.failed(&request, failure) {
+            if let Some(too_much) = self.managed.failing.failed(&request, failure) {
                 let (failures, error) = (too_much.failures, &too_much.error);
                 tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
                 let version = self.datastore.slot.instances();
-                self.failing.set_aside(&version, instance, &request, &request, too_much);
-                self.failing.keep_newest(SET_ASIDE_MAX);
+                self.managed
+                    .failing
+                    .set_aside(&version, instance, &request, &request, too_much);
+                self.managed.failing.keep_newest(SET_ASIDE_MAX);
             }
-        } else if !self.failing.is_empty() {
+        } else if !self.managed.failing.is_empty() {
             let mut requests = vec![request];
             if let Command::Del(key) = command {
                 // There are no further requests about a pod that has ended.
@@ -154,8 +153,8 @@ impl Actor {
                 requests.extend(ended.iter().filter_map(|ended| ended.about(instance)));
             }
             for request in requests {
-                self.failing.succeeded(&request);
-                self.failing.release(&request);
+                self.managed.failing.succeeded(&request);
+                self.managed.failing.release(&request);
             }
         }
         answer
@@ -206,17 +205,12 @@ impl Actor {
     }
 
     async fn show(&mut self) -> Result<Shown, Failure> {
-        let (infos, allocated) = if self.datastore.slot.is_live() {
-            (self.datastore.eni_infos().await?, self.datastore.allocated().await?)
-        } else {
-            let none = EniInfos {
-                total_ips: 0,
-                assigned_ips: 0,
-                enis: Vec::new(),
-            };
-            (none, Vec::new())
-        };
-        let has = Inventory::of_guest(&infos);
+        let (mut enis, mut allocated) = (Vec::new(), Vec::new());
+        if self.datastore.slot.is_live() {
+            let infos: EniInfos = self.datastore.ask("datastore.get-eni-infos", &Nothing {}).await?;
+            (enis, allocated) = (infos.enis, self.datastore.allocated().await?);
+        }
+        let has = Inventory::of_guest(&enis);
         let is_held = |pod: &PodIpInfo| has.interface_of(&pod.ip).is_none();
         let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
         let rests = |address: &&AddressInfo| {
@@ -224,10 +218,10 @@ impl Actor {
             address.key.is_none() && rest_ms > 0 && rested_ms.is_some_and(|rested_ms| rested_ms <= rest_ms)
         };
         // The guest also knows of addresses that pods gave back before this process.
-        let resting = infos.enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
+        let resting = enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
         let stats = self.holders.stats(&has, rest_ms, Instant::now());
         Ok(Shown {
-            instance: self.name(),
+            instance: self.settings.instance.clone(),
             guest: self.datastore.guest(),
             read: self.unread.is_none(),
             error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
@@ -237,18 +231,21 @@ impl Actor {
                 ..stats
             },
             cooling_period_ms: rest_ms,
-            enis: infos.enis,
+            enis,
             held: allocated.into_iter().filter(is_held).collect(),
             released: self.released.ids().iter().cloned().collect(),
             pods: self.holders.pods(),
-            missing: self.runtime.is_some().then(|| self.holders.missing(Instant::now())),
+            missing: self
+                .managed
+                .runtime
+                .is_some()
+                .then(|| self.holders.missing(Instant::now())),
         })
     }
 
     /// Follows a call that freed these addresses, once its answer is on its way.
     pub(super) async fn after(&mut self, freed: &[String]) {
-        let done = self.try_after(freed).await;
-        if let Err(Failure { error, .. }) = done {
+        if let Err(Failure { error, .. }) = self.try_after(freed).await {
             self.recover(error).await;
         }
     }
@@ -298,40 +295,33 @@ impl Actor {
                 None => self.free(release.key, &mut freed).await,
                 Some(_) => Ok(Err(Refusal::later("the instance ended"))),
             };
-            match worked_off {
-                Ok(Ok(())) => files.push(release.file),
-                Ok(Err(refusal)) => self.keep_release(&release.file, &refusal.msg),
-                Err(Failure { error, .. }) => {
-                    self.keep_release(&release.file, &error);
-                    ended = Some(error);
+            let why = match worked_off {
+                Ok(Ok(())) => {
+                    files.push(release.file);
+                    continue;
                 }
-            }
+                Ok(Err(refusal)) => refusal.msg,
+                Err(Failure { error, .. }) => ended.insert(error).clone(),
+            };
+            self.worked_off.kept += 1;
+            let (instance, file) = (&self.settings.instance, release.file.display());
+            tracing::warn!(
+                instance,
+                "the release `{file}` could not be worked off, and is tried again: {why}"
+            );
         }
         self.remove_releases(&files).await;
         match ended {
             Some(error) => self.recover(error).await,
             None => self.after(&freed).await,
         }
-        let worked_off = self.worked_off;
-        if self.releases.is_empty() && worked_off != Worked::default() {
-            self.report(Event::Spool {
-                instance: self.name(),
-                done: worked_off.done,
-                kept: worked_off.kept,
-            });
+        let Worked { done, kept } = self.worked_off;
+        if self.releases.is_empty() && done + kept > 0 {
+            self.report(|instance| Event::Spool { instance, done, kept });
         }
     }
 
-    fn keep_release(&mut self, file: &std::path::Path, why: &str) {
-        self.worked_off.kept += 1;
-        tracing::warn!(
-            instance = self.settings.instance,
-            "the release `{}` could not be worked off, and is tried again: {why}",
-            file.display()
-        );
-    }
-
-    async fn remove_releases(&mut self, files: &[std::path::PathBuf]) {
+    async fn remove_releases(&mut self, files: &[PathBuf]) {
         if files.is_empty() {
             return;
         }
