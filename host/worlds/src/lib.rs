@@ -1,6 +1,16 @@
 //! Every kind of work that this build knows: one folder for each, and their list. Nothing else lists them.
 #![forbid(unsafe_code)]
 
+/// The files of a first configuration in `examples/`.
+macro_rules! example {
+    ($folder:literal: $($file:literal),*) => {
+        &[$((
+            $file,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/", $folder, "/", $file)),
+        )),*]
+    };
+}
+
 mod claims;
 pub mod ipam;
 pub mod lbaas;

@@ -92,10 +92,7 @@ impl Kind for OfPods {
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("trueup.toml", include_str!("../../../../examples/ipam/trueup.toml")),
-            ("enis.json", include_str!("../../../../examples/ipam/enis.json")),
-        ]
+        example!("ipam": "trueup.toml", "enis.json")
     }
 
     fn set_up<'a>(&'a self, (config, host_context, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
@@ -146,9 +143,7 @@ impl Kind for OfPods {
 impl Ready for Pods<'_> {
     fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(setup) = self.setup.take() else {
-                return Ok(());
-            };
+            let Some(setup) = self.setup.take() else { return Ok(()) };
             let active = Arc::clone(&setup.version.active);
             let policy = self.ipam.guest.failure.clone();
             let managed = ManagedGuest::new(Arc::clone(&active), setup.version.unmanaged(), policy);

@@ -72,14 +72,12 @@ impl Kind for OfServices {
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {
-        EXAMPLE
+        example!("quickstart": "trueup.toml", "token", "manifests/nodes.yaml", "manifests/web.yaml")
     }
 
     fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(lbaas) = config.world::<Lbaas>() else {
-                return Ok(None);
-            };
+            let Some(lbaas) = config.world() else { return Ok(None) };
             no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
             let (guest, section) = ((guest::NAME, guest::WORLDS), (&lbaas.guest, &lbaas.source));
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
@@ -159,9 +157,8 @@ impl Setup<'_> {
     /// acted.
     pub(super) fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
         let grants = &self.keyed.active.instances().grants;
-        owned
-            .load_balancers
-            .retain(|identifier| grants.allow(guest::NAME, Access::Write, identifier));
+        let may_write = |identifier: &String| grants.allow(guest::NAME, Access::Write, identifier);
+        owned.load_balancers.retain(may_write);
         match &self.anexia {
             Some(anexia) => Arc::new(anexia.of_this_epoch(owned)),
             None => Arc::clone(&self.api),
@@ -245,30 +242,13 @@ impl RequestMetrics for EngineMetrics {
         let now = self.in_flight.fetch_add(delta, Ordering::Relaxed) + delta;
         #[expect(clippy::cast_precision_loss, reason = "at most as many as may run at once")]
         let now = Line::GaugeSet(now as f64);
-        self.metrics
-            .take(Origin::Host, "trueup_engine_requests_in_flight", &[], now);
+        let name = "trueup_engine_requests_in_flight";
+        self.metrics.take(Origin::Host, name, &[], now);
     }
 }
 
 /// What a check calls the Engine.
 const ENGINE: &str = "Engine";
-
-/// A first configuration.
-const EXAMPLE: &[(&str, &str)] = &[
-    (
-        "trueup.toml",
-        include_str!("../../../../examples/quickstart/trueup.toml"),
-    ),
-    ("token", include_str!("../../../../examples/quickstart/token")),
-    (
-        "manifests/nodes.yaml",
-        include_str!("../../../../examples/quickstart/manifests/nodes.yaml"),
-    ),
-    (
-        "manifests/web.yaml",
-        include_str!("../../../../examples/quickstart/manifests/web.yaml"),
-    ),
-];
 
 /// What a host writes of a cluster's Services: the finalizer, the addresses in service, events.
 const RIGHTS: &[Right] = &[

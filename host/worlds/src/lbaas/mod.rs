@@ -219,20 +219,23 @@ impl Reconciler for Services<'_> {
         {
             tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
         }
-        let is_moved = |uid: &&String| self.desired.owner(uid).is_some_and(|owner| owner != key);
-        let moved = locations.keys().filter(is_moved).cloned().collect();
         let api = self.setup.api_of(self.desired.owned(key, &locations));
         turn.set_backends(Backends {
             lbaas: Some(api),
             ..self.setup.keyed.backends(turn.slot.key())
         });
-        let turn = ServiceTurn {
+        let is_moved = |(uid, _): &(String, _)| self.desired.owner(uid).is_some_and(|owner| owner != key);
+        let (moved, own) = locations.into_iter().partition(is_moved);
+        let mut turn = ServiceTurn {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
             turn,
             in_service: Vec::new(),
         };
-        Box::pin(turn.run(desired, locations, moved))
+        Box::pin(async move {
+            let end = turn.run(desired, moved, own).await;
+            turn.turn.end(turn.key, end, turn.in_service)
+        })
     }
 
     fn succeeded(

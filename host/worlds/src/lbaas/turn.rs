@@ -13,8 +13,8 @@ use trueup_capabilities::guard::refuse_call;
 use trueup_capabilities::holdings::{COUNTS_FIRST, Holdings, Uncounted, WAITS};
 use trueup_capabilities::lbaas;
 use trueup_capabilities::meter::Unapplied;
-use trueup_work::keyed::turn::{self, Turn};
-use trueup_work::lifecycle::failure::{Blame, Failure};
+use trueup_work::keyed::turn::Turn;
+use trueup_work::lifecycle::failure::{Blame, End, Failure};
 
 use super::known::{self, KnownKeys, Locations};
 use super::publish::Publisher;
@@ -55,31 +55,16 @@ struct Args<'a> {
 }
 
 impl ServiceTurn {
-    /// Runs the turn to its end. `desired`: `None` if the key is gone, and everything of it is to be removed.
-    /// `locations`: where objects may exist. `moved`: UIDs that another key has now, whose objects this key must not
+    /// Makes the calls of the turn. `desired`: `None` if the key is gone, and everything of it is to be removed. `own`:
+    /// where objects may exist. `moved`: the same under UIDs that another key has now, whose objects this key must not
     /// remove.
-    pub(super) async fn run(
-        mut self,
-        desired: Option<Desired>,
-        locations: Locations,
-        moved: BTreeSet<String>,
-    ) -> turn::Done<Key, Vec<AddressPorts>> {
-        let end = self.all(desired, locations, moved).await;
-        self.turn.end(self.key, end, self.in_service)
-    }
-
-    async fn all(
-        &mut self,
-        desired: Option<Desired>,
-        locations: Locations,
-        moved: BTreeSet<String>,
-    ) -> Result<bool, Failure> {
+    pub(super) async fn run(&mut self, desired: Option<Desired>, moved: Locations, own: Locations) -> End {
         let is_gone = desired.is_none();
-        for (uid, on) in locations.iter().filter(|(uid, _)| moved.contains(*uid)) {
-            let on: Vec<String> = on.iter().cloned().collect();
-            self.known(|known, key| known::forget(known, key, uid, &on))?;
+        for (uid, on) in moved {
+            let on: Vec<String> = on.into_iter().collect();
+            self.known(|known, key| known::forget(known, key, &uid, &on))?;
         }
-        let steps = self.steps(desired, locations, &moved);
+        let steps = self.steps(desired, own);
         let mut ahead = steps.as_slice();
         while let [step, later @ ..] = ahead {
             match step.removes {
@@ -98,37 +83,30 @@ impl ServiceTurn {
     /// The reconciliations of the turn, in order: what is left under other UIDs goes first, and what is left on load
     /// balancers that the configuration no longer names comes after those that it names. Each of these comes by itself:
     /// if it can't be reached, the others are clean nevertheless.
-    fn steps(&self, desired: Option<Desired>, locations: Locations, moved: &BTreeSet<String>) -> Vec<Step> {
+    fn steps(&self, desired: Option<Desired>, locations: Locations) -> Vec<Step> {
         let settings = &self.shared.settings;
         let removal = |uid: &str, on| Step {
             desired: adapter::removal(&self.key, uid, on, settings),
             removes: true,
         };
         let (mut steps, mut left) = (Vec::new(), Vec::new());
-        for (uid, on) in locations.into_iter().filter(|(uid, _)| !moved.contains(uid)) {
-            let is_own = |desired: &Desired| desired.service_uid == uid;
-            match desired.as_ref().filter(|desired| is_own(desired)) {
-                Some(desired) => {
-                    let on: Vec<String> = on
-                        .into_iter()
-                        .filter(|at| !desired.load_balancers.contains(at))
-                        .collect();
-                    left.extend(self.apart(on).map(|on| removal(&uid, on)));
-                }
-                None => steps.extend(self.apart(on.into_iter().collect()).map(|on| removal(&uid, on))),
+        for (uid, mut on) in locations {
+            let own = desired.as_ref().filter(|desired| desired.service_uid == uid);
+            on.retain(|at| own.is_none_or(|own| !own.load_balancers.contains(at)));
+            let removals = self.apart(on).map(|on| removal(&uid, on));
+            match own {
+                Some(_) => left.extend(removals),
+                None => steps.extend(removals),
             }
         }
-        let desired = desired.map(|desired| Step {
-            desired,
-            removes: false,
-        });
-        steps.extend(desired);
+        let removes = false;
+        steps.extend(desired.map(|desired| Step { desired, removes }));
         steps.extend(left);
         steps
     }
 
     /// Those that the configuration names together, and each of the others by itself.
-    fn apart(&self, on: Vec<String>) -> impl Iterator<Item = Vec<String>> {
+    fn apart(&self, on: BTreeSet<String>) -> impl Iterator<Item = Vec<String>> {
         let settings = &self.shared.settings;
         let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
         let left = left.into_iter().map(|at| vec![at]);

@@ -63,14 +63,12 @@ impl Kind for OfNegs {
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {
-        EXAMPLE
+        example!("neg": "trueup.toml", "manifests/nodes.yaml", "manifests/web.yaml")
     }
 
     fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(neg) = config.world::<Neg>() else {
-                return Ok(None);
-            };
+            let Some(neg) = config.world() else { return Ok(None) };
             no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
             let (guest, section) = ((guest::NAME, guest::WORLDS), (&neg.guest, &neg.source));
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
@@ -286,19 +284,6 @@ const ON_CLUSTER: (&str, &str) = (
     "a run makes no NEG for it",
     "for the real one, give [backend.neg] `kind = \"compute\"`, and leave out [sim.compute]; else name a cluster for trials",
 );
-
-/// A first configuration.
-const EXAMPLE: &[(&str, &str)] = &[
-    ("trueup.toml", include_str!("../../../../examples/neg/trueup.toml")),
-    (
-        "manifests/nodes.yaml",
-        include_str!("../../../../examples/neg/manifests/nodes.yaml"),
-    ),
-    (
-        "manifests/web.yaml",
-        include_str!("../../../../examples/neg/manifests/web.yaml"),
-    ),
-];
 
 fn needs(neg: &Neg) -> Needs<'_> {
     let mut needs = Needs {
