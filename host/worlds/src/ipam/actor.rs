@@ -402,9 +402,7 @@ impl Actor {
         let refused_for = REFUSED_FOR.min(Duration::from_millis(rest_ms));
         let asked = self.refused_at.is_some_and(|at| at.elapsed() < refused_for);
         if stats.free == 0 || asked {
-            let Stats {
-                assigned, addresses, ..
-            } = stats;
+            let (assigned, addresses) = (stats.assigned, stats.addresses);
             let rest = if addresses > assigned { ", the others rest" } else { "" };
             problems.push(format!(
                 "no address is free: {assigned} of {addresses} are assigned{rest}"

@@ -9,7 +9,6 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -94,10 +93,9 @@ impl Holders {
     /// Takes in all holders, as the guest has them after a reading. Keeps what is known of those that remain.
     pub(super) fn read(&mut self, allocated: Vec<PodIpInfo>) {
         let before = std::mem::take(&mut self.by_key);
-        let mut named = if before.is_empty() {
-            self.named()
-        } else {
-            BTreeMap::new()
+        let mut named = match before.is_empty() {
+            true => self.named(),
+            false => BTreeMap::new(),
         };
         for PodIpInfo { key, ip, .. } in allocated {
             let key = three(&key);
@@ -109,36 +107,27 @@ impl Holders {
     }
 
     fn named(&self) -> BTreeMap<[String; 3], String> {
-        let all: io::Result<Option<Vec<Named>>> = self.file.read();
-        let all = all.unwrap_or_else(|error| {
-            tracing::warn!(
-                "the pods' names in `{}` are not read: {error}",
-                self.file.path().display()
-            );
+        let all: Option<Vec<Named>> = self.file.read().unwrap_or_else(|error| {
+            let file = self.file.path().display();
+            tracing::warn!("the pods' names in `{file}` are not read: {error}");
             None
         });
-        all.into_iter()
-            .flatten()
-            .map(|named| ([named.network, named.container, named.interface], named.pod))
+        let all = all.into_iter().flatten();
+        all.map(|named| ([named.network, named.container, named.interface], named.pod))
             .collect()
     }
 
     /// The guest answered this address to the key.
     pub(super) fn assigned(&mut self, key: &IpamKey, ip: &str, pod: Option<&str>) {
         let known = self.by_key.get(&three(key)).filter(|known| known.ip == ip);
-        let pod = pod
-            .or_else(|| known.and_then(|known| known.pod.as_deref()))
-            .map(str::to_owned);
+        let known = known.and_then(|known| known.pod.as_deref());
+        let pod = pod.or(known).map(str::to_owned);
         if pod.is_some() {
             self.write_at.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
         }
         self.freed_at.remove(ip);
-        let holder = Holder {
-            ip: ip.to_owned(),
-            pod,
-            missing: None,
-        };
-        self.by_key.insert(three(key), holder);
+        let (ip, missing) = (ip.to_owned(), None);
+        self.by_key.insert(three(key), Holder { ip, pod, missing });
     }
 
     /// The key has no address any more.
@@ -169,10 +158,8 @@ impl Holders {
 
     /// The pods' names, by address.
     pub(super) fn pods(&self) -> BTreeMap<String, String> {
-        let named = self.by_key.values();
-        named
-            .filter_map(|holder| Some((holder.ip.clone(), holder.pod.clone()?)))
-            .collect()
+        let named = |holder: &Holder| Some((holder.ip.clone(), holder.pod.clone()?));
+        self.by_key.values().filter_map(named).collect()
     }
 
     /// The pod of a container, if it is known.
@@ -193,23 +180,21 @@ impl Holders {
 
     /// Holders that the container runtime does not list, by address.
     pub(super) fn missing(&self, now: Instant) -> Vec<Forgotten> {
-        let missing = self
-            .by_key
-            .iter()
-            .filter_map(|([network, container, interface], holder)| {
-                let missing = now.duration_since(holder.missing?).as_millis();
-                Some(Forgotten {
-                    ip: holder.ip.clone(),
-                    key: IpamKey {
-                        network_name: network.clone(),
-                        container_id: container.clone(),
-                        if_name: interface.clone(),
-                    },
-                    pod: holder.pod.clone(),
-                    missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
-                })
-            });
-        let mut missing: Vec<Forgotten> = missing.collect();
+        let missing = |(key, holder): (&[String; 3], &Holder)| {
+            let missing = now.duration_since(holder.missing?).as_millis();
+            let [network_name, container_id, if_name] = key.clone();
+            Some(Forgotten {
+                ip: holder.ip.clone(),
+                key: IpamKey {
+                    network_name,
+                    container_id,
+                    if_name,
+                },
+                pod: holder.pod.clone(),
+                missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
+            })
+        };
+        let mut missing: Vec<Forgotten> = self.by_key.iter().filter_map(missing).collect();
         missing.sort_by(|a, b| a.ip.cmp(&b.ip));
         missing
     }
@@ -217,9 +202,8 @@ impl Holders {
     /// How many of these are missing for so long that they are gone.
     pub(super) fn forgotten_count(&self, now: Instant) -> usize {
         let since = self.by_key.values().filter_map(|holder| holder.missing);
-        since
-            .filter(|since| now.duration_since(*since) >= FORGOTTEN_AFTER)
-            .count()
+        let forgotten = since.filter(|since| now.duration_since(*since) >= FORGOTTEN_AFTER);
+        forgotten.count()
     }
 
     /// Writes the names if they are due, or `now`. Retries a failed write later: it affects only names.
@@ -227,17 +211,15 @@ impl Holders {
         if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;
         }
-        let named = self
-            .by_key
-            .iter()
-            .filter_map(|([network, container, interface], holder)| {
-                Some(Named {
-                    network: network.clone(),
-                    container: container.clone(),
-                    interface: interface.clone(),
-                    pod: holder.pod.clone()?,
-                })
-            });
+        let named = self.by_key.iter().filter_map(|(key, holder)| {
+            let [network, container, interface] = key.clone();
+            Some(Named {
+                network,
+                container,
+                interface,
+                pod: holder.pod.clone()?,
+            })
+        });
         self.write_at = match self.file.replace(&named.collect::<Vec<_>>()) {
             Ok(()) => None,
             Err(error) => {

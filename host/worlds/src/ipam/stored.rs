@@ -141,11 +141,10 @@ fn parse_data(data: &str) -> Result<Vec<Allocation>, String> {
         ));
     }
     let numbered = (1..).zip(allocations.unwrap_or_default());
-    numbered
-        .map(|(number, raw)| {
-            parse_allocation(raw).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"))
-        })
-        .collect()
+    let parsed = numbered.map(|(number, raw)| {
+        parse_allocation(raw).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"))
+    });
+    parsed.collect()
 }
 
 /// A text that is absent or null counts as empty.

@@ -59,9 +59,8 @@ pub(crate) fn desired(
     servers: &Servers,
     settings: &Settings,
 ) -> Option<Result<Desired, String>> {
-    let service = objects
-        .service(&key.namespace, &key.name)
-        .filter(|service| is_ours(service))?;
+    let service = objects.service(&key.namespace, &key.name);
+    let service = service.filter(|service| is_ours(service))?;
     Some(desired_of(key, service, servers, settings).map_err(|cause| format!("service `{key}`: {cause}")))
 }
 
@@ -190,16 +189,12 @@ fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settin
              changed, and what is there stays as it is; remove it, or give the Service a loadBalancerClass of another controller"
         ));
     }
+    let uid = uid(key, service, settings);
     Ok(Desired {
         external_addresses,
         ports: ports.map(port_of).collect::<Result<_, _>>()?,
         servers: servers.targets.clone(),
-        ..removal(
-            key,
-            &uid(key, service, settings),
-            settings.load_balancers.clone(),
-            settings,
-        )
+        ..removal(key, &uid, settings.load_balancers.clone(), settings)
     })
 }
 
@@ -216,17 +211,13 @@ fn addresses(service: &Service, settings: &Settings) -> Result<Vec<String>, Stri
     let annotation = annotations.and_then(|all| all.get(ADDRESSES_ANNOTATION));
     let listed = own.into_iter().chain(annotation).map(|list| {
         let addresses = list.split(',').map(str::trim);
-        addresses
-            .filter(|address| !address.is_empty())
-            .map(str::to_owned)
-            .collect()
+        let given = addresses.filter(|address| !address.is_empty());
+        given.map(str::to_owned).collect::<Vec<_>>()
     });
     let configured = std::iter::once(settings.addresses.clone());
-    let mut given = listed
-        .chain(configured)
-        .filter(|addresses: &Vec<_>| !addresses.is_empty());
+    let given = listed.chain(configured).find(|addresses| !addresses.is_empty());
     // If this meant "no addresses", a mistake in the configuration would close every port.
-    given.next().ok_or_else(|| {
+    given.ok_or_else(|| {
         "has no external address: set spec.loadBalancerIP, the annotation `trueup.dev/addresses`, or `addresses` in \
          [adapter.lbaas]"
             .to_owned()

@@ -198,10 +198,8 @@ impl DesiredState {
     /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
     pub(crate) fn owned(&self, key: &Key, locations: &Locations) -> Owned {
         let load_balancers = self.settings.load_balancers.iter().chain(locations.values().flatten());
-        let uid = self
-            .desired(key)
-            .and_then(Result::ok)
-            .map(|desired| desired.service_uid);
+        let desired = self.desired(key).and_then(Result::ok);
+        let uid = desired.map(|desired| desired.service_uid);
         Owned {
             name_suffix: adapter::name_suffix(key, &self.settings),
             service_uid: uid.or_else(|| self.left_over_uid(key)),

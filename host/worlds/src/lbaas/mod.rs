@@ -270,14 +270,14 @@ impl Reconciler for Services<'_> {
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {
-        let endpoint = |address: &str, port: &u16| match address.contains(':') {
-            true => format!("[{address}]:{port}"),
-            false => format!("{address}:{port}"),
-        };
-        let each = out
-            .iter()
-            .map(|at| at.ports.iter().map(|port| endpoint(&at.address, port)));
-        each.flatten().collect()
+        let mut all = Vec::new();
+        for AddressPorts { address, ports } in out {
+            all.extend(ports.iter().map(|port| match address.contains(':') {
+                true => format!("[{address}]:{port}"),
+                false => format!("{address}:{port}"),
+            }));
+        }
+        all
     }
 
     fn publish_problem(&self, key: &Key, problem: KeyProblem<'_>) {

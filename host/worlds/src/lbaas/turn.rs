@@ -316,10 +316,8 @@ fn in_vain(error: &Reconciliation, unapplied: &Unapplied) -> String {
 const NAMED_MAX: usize = 5;
 
 fn list(refs: &[lbaas::ObjectRef]) -> String {
-    let named = refs.iter().take(NAMED_MAX);
-    let named: Vec<String> = named
-        .map(|at| format!("{} {}", at.kind.name(), at.identifier))
-        .collect();
+    let name = |at: &lbaas::ObjectRef| format!("{} {}", at.kind.name(), at.identifier);
+    let named: Vec<String> = refs.iter().take(NAMED_MAX).map(name).collect();
     match refs.len().saturating_sub(NAMED_MAX) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

@@ -10,7 +10,6 @@ pub(crate) mod kind;
 mod known;
 mod operations;
 mod plan;
-mod progress;
 mod turn;
 mod world;
 

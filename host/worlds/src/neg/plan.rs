@@ -31,7 +31,7 @@ use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
 use super::kind::NegSetup;
-use super::progress::{self, State};
+use super::operations::{InState, State};
 use super::{Negs, Work};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::{Error, NAME, OnOperation, OnTimer, Sync, SyncReport};
@@ -244,7 +244,7 @@ impl Course {
 fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
     let State { operations, .. } = State::read(snapshot).unwrap_or_default();
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
-    let read = |operation: progress::Operation| {
+    let read = |operation: InState| {
         let name = settings.get(NEG_NAMES)?.get(&operation.subnet)?.as_str()?.to_owned();
         let (attaches, zone) = (operation.started().attaches, operation.zone);
         let under_way = UnderWay {

@@ -17,8 +17,7 @@ use trueup_journal::Interrupted;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
-use super::operations::{NOT_FOUND, Noted, Started};
-use super::progress::State;
+use super::operations::{NOT_FOUND, Noted, Started, State};
 use super::{Inbox, Work};
 use crate::neg::adapter::Key;
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};

@@ -363,9 +363,7 @@ impl Negs<'_> {
         let now_ms = SystemClock.steady_ms();
         let entry = self.entry(key);
         let since_ms = entry.gathers.map_or(now_ms, |(since_ms, _)| since_ms);
-        let until_ms = now_ms
-            .saturating_add(GATHER_MS)
-            .min(since_ms.saturating_add(GATHER_MAX_MS));
+        let until_ms = (now_ms + GATHER_MS).min(since_ms + GATHER_MAX_MS);
         if let Some((_, before_ms)) = entry.gathers.replace((since_ms, until_ms)) {
             self.gathering.remove(&(before_ms, key.clone()));
         }

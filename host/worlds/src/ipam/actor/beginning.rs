@@ -68,9 +68,8 @@ impl Actor {
         let should_have = self.wanted.with(&remembered);
         // The reading needs all of them: it drops allocations on addresses that no interface has.
         let additions = self.has.additions_to(&should_have);
-        self.remembered
-            .add(&additions)
-            .map_err(|error| Failure::from(format!("the interfaces can't be remembered: {error}")))?;
+        let remembered = self.remembered.add(&additions);
+        remembered.map_err(|error| format!("the interfaces can't be remembered: {error}"))?;
         self.add(&should_have).await?;
         self.read().await?;
         self.datastore.rest().await

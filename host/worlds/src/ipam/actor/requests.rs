@@ -140,10 +140,9 @@ impl Actor {
                 let (failures, error) = (too_much.failures, &too_much.error);
                 tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
                 let version = self.datastore.slot.instances();
-                self.managed
-                    .failing
-                    .set_aside(&version, instance, &request, &request, too_much);
-                self.managed.failing.keep_newest(SET_ASIDE_MAX);
+                let failing = &mut self.managed.failing;
+                failing.set_aside(&version, instance, &request, &request, too_much);
+                failing.keep_newest(SET_ASIDE_MAX);
             }
         } else if !self.managed.failing.is_empty() {
             let mut requests = vec![request];
@@ -220,6 +219,8 @@ impl Actor {
         // The guest also knows of addresses that pods gave back before this process.
         let resting = enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
         let stats = self.holders.stats(&has, rest_ms, Instant::now());
+        let runtime = self.managed.runtime.as_ref();
+        let missing = runtime.map(|_| self.holders.missing(Instant::now()));
         Ok(Shown {
             instance: self.settings.instance.clone(),
             guest: self.datastore.guest(),
@@ -235,11 +236,7 @@ impl Actor {
             held: allocated.into_iter().filter(is_held).collect(),
             released: self.released.ids().iter().cloned().collect(),
             pods: self.holders.pods(),
-            missing: self
-                .managed
-                .runtime
-                .is_some()
-                .then(|| self.holders.missing(Instant::now())),
+            missing,
         })
     }
 

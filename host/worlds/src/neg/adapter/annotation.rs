@@ -122,27 +122,27 @@ fn holds_list(value: &Value) -> bool {
 }
 
 fn exposed(json: &Json, service: &Service) -> Result<BTreeMap<u16, Exposed>, String> {
-    json.exposed_ports
-        .iter()
-        .map(|(text, said)| {
-            let wrong = |reason: String| format!("exposed_ports: port `{}`: {reason}", text.escape_debug());
-            let number = port_number(text).ok_or_else(|| wrong("must be a number from 1 to 65535".to_owned()))?;
-            let port_name = port_name(number, service).map_err(wrong)?;
-            let name = said.as_ref().and_then(|port| port.name.clone());
-            if let Some(name) = name.as_ref().filter(|name| !is_resource_name(name)) {
-                return Err(wrong(format!(
-                    "name was `{}`, must be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last",
-                    name.escape_debug()
-                )));
-            }
-            let exposed = Exposed {
-                name,
-                port_name,
-                created: service.metadata.creation_timestamp.clone(),
-            };
-            Ok((number, exposed))
-        })
-        .collect()
+    let mut exposed = BTreeMap::new();
+    for (text, said) in &json.exposed_ports {
+        let wrong = |reason: String| format!("exposed_ports: port `{}`: {reason}", text.escape_debug());
+        let number = port_number(text).ok_or_else(|| wrong("must be a number from 1 to 65535".to_owned()))?;
+        let port_name = port_name(number, service).map_err(wrong)?;
+        let name = said.as_ref().and_then(|port| port.name.clone());
+        if let Some(name) = name.as_ref().filter(|name| !is_resource_name(name)) {
+            return Err(wrong(format!(
+                "name was `{}`, must be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last",
+                name.escape_debug()
+            )));
+        }
+        let created = service.metadata.creation_timestamp.clone();
+        let port = Exposed {
+            name,
+            port_name,
+            created,
+        };
+        exposed.insert(number, port);
+    }
+    Ok(exposed)
 }
 
 /// The name of the Service's port with this number.

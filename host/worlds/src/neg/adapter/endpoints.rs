@@ -122,9 +122,8 @@ fn port_of(slice: &EndpointSlice, name: &str) -> Option<u16> {
     let ports = slice.ports.as_deref().unwrap_or_default();
     let is_named = |given: Option<&str>| given.unwrap_or_default() == name;
     let is_tcp = |protocol: Option<&str>| matches!(protocol, None | Some("" | "TCP"));
-    let port = ports
-        .iter()
-        .find(|port| is_named(port.name.as_deref()) && is_tcp(port.protocol.as_deref()))?;
+    let mut named = ports.iter().filter(|port| is_named(port.name.as_deref()));
+    let port = named.find(|port| is_tcp(port.protocol.as_deref()))?;
     u16::try_from(port.port?).ok().filter(|number| *number > 0)
 }
 
