@@ -164,13 +164,9 @@ struct Worked {
 ///
 /// # Errors
 /// If one of them can't be read.
-pub(super) fn open_state(
-    settings: &Settings,
-    state_dir: &Path,
-    plans: bool,
-) -> Result<(Released, Remembered), SetupError> {
-    let released = Released::load(&settings.released_file, plans).map_err(SetupError::Misused)?;
-    let remembered = Remembered::path(state_dir, &settings.instance);
+pub(super) fn open_state(ipam: &Settings, state_dir: &Path, plans: bool) -> Result<(Released, Remembered), SetupError> {
+    let released = Released::load(&ipam.released_file, plans).map_err(SetupError::Misused)?;
+    let remembered = Remembered::path(state_dir, &ipam.instance);
     let remembered = Remembered::load(remembered, plans, released.ids()).map_err(SetupError::Misused)?;
     Ok((released, remembered))
 }

@@ -46,12 +46,7 @@ impl Inventory {
             if wanted.enis.contains_key(&eni.id) {
                 continue;
             }
-            wanted.add_eni(AddEni {
-                eni_id: eni.id.clone(),
-                device_number: eni.device_number,
-                is_primary: eni.is_primary,
-                is_trunk: eni.is_trunk,
-            });
+            wanted.add_eni(&eni.id, eni.device_number, eni.is_primary, eni.is_trunk);
             for ip in &eni.addresses {
                 wanted.add_address(&eni.id, ip);
             }
@@ -77,12 +72,7 @@ impl Inventory {
     pub(super) fn of_guest(enis: &[guest::Eni]) -> Self {
         let mut has = Self::default();
         for eni in enis {
-            has.add_eni(AddEni {
-                eni_id: eni.id.clone(),
-                device_number: eni.device_number,
-                is_primary: eni.is_primary,
-                is_trunk: eni.is_trunk,
-            });
+            has.add_eni(&eni.id, eni.device_number, eni.is_primary, eni.is_trunk);
             for info in &eni.addresses {
                 has.add_address(&eni.id, &info.address);
             }
@@ -91,8 +81,14 @@ impl Inventory {
     }
 
     /// Adds an interface, or replaces its traits.
-    pub(super) fn add_eni(&mut self, eni: AddEni) {
-        self.enis.insert(eni.eni_id.clone(), eni);
+    pub(super) fn add_eni(&mut self, id: &str, device_number: i32, is_primary: bool, is_trunk: bool) {
+        let eni = AddEni {
+            eni_id: id.to_owned(),
+            device_number,
+            is_primary,
+            is_trunk,
+        };
+        self.enis.insert(id.to_owned(), eni);
     }
 
     /// Changes nothing if the address is on an interface already.
@@ -117,10 +113,8 @@ impl Inventory {
     /// Adds this. Replaces other traits, and moves an address. Removes nothing else.
     pub(super) fn put(&mut self, addition: &Addition) {
         match addition {
-            Addition::Eni(eni) => self.add_eni(eni.clone()),
-            Addition::Address(AddAddress { eni_id, ipv4 }) => {
-                self.addresses.insert(ipv4.clone(), eni_id.clone());
-            }
+            Addition::Eni(eni) => _ = self.enis.insert(eni.eni_id.clone(), eni.clone()),
+            Addition::Address(at) => _ = self.addresses.insert(at.ipv4.clone(), at.eni_id.clone()),
         }
     }
 

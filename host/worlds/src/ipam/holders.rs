@@ -220,20 +220,17 @@ impl Holders {
                 pod: holder.pod.clone()?,
             })
         });
-        self.write_at = match self.file.replace(&named.collect::<Vec<_>>()) {
-            Ok(()) => None,
-            Err(error) => {
-                tracing::debug!("the pods' names are not written: {error}");
-                Some(Instant::now() + WRITE_PAUSE)
-            }
-        };
+        let written = self.file.replace(&named.collect::<Vec<_>>());
+        self.write_at = written.err().map(|error| {
+            tracing::debug!("the pods' names are not written: {error}");
+            Instant::now() + WRITE_PAUSE
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::guest::AddEni;
 
     fn key(container: &str) -> IpamKey {
         IpamKey {
@@ -245,12 +242,7 @@ mod tests {
 
     fn has(addresses: &[&str]) -> Inventory {
         let mut has = Inventory::default();
-        has.add_eni(AddEni {
-            eni_id: "eni-1".to_owned(),
-            device_number: 0,
-            is_primary: true,
-            is_trunk: false,
-        });
+        has.add_eni("eni-1", 0, true, false);
         for ip in addresses {
             has.add_address("eni-1", ip);
         }

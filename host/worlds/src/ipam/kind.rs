@@ -191,7 +191,15 @@ impl Ready for Pods<'_> {
             };
             if context.is_once() {
                 let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
-                return summary(&ended).map(Some);
+                // One pool is one key. Nothing is created in it, but a freed address is one allocation less.
+                let failed = usize::from(ended.error.is_some());
+                let (succeeded, released) = (1 - failed, ended.released);
+                return Ok(Some(Summary {
+                    is_true: failed == 0,
+                    line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),
+                    json: to_raw_value(&ended).map_err(SetupError::failed)?,
+                    ..Summary::default()
+                }));
             }
             let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
             let mut serving = std::pin::pin!(serving);
@@ -208,18 +216,6 @@ impl Ready for Pods<'_> {
             }
         }))
     }
-}
-
-/// One pool is one key. Nothing is created in it, but a freed address is one allocation less.
-fn summary(of: &super::Summary) -> Result<Summary, SetupError> {
-    let failed = usize::from(of.error.is_some());
-    let (succeeded, released) = (1 - failed, of.released);
-    Ok(Summary {
-        is_true: failed == 0,
-        line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),
-        json: to_raw_value(of).map_err(SetupError::failed)?,
-        ..Summary::default()
-    })
 }
 
 /// The guest with the phase that the host adds to its settings.
@@ -331,20 +327,14 @@ fn message(event: &PodEvent) -> Option<Message> {
     Some(match event {
         PodEvent::Read { instance, stats } => Message::outcome(instance, "true", &stats.to_string()),
         PodEvent::Listening { socket } => Message::Line(format!("listening on {}", socket.display())),
-        PodEvent::Released { instance, eni } => Message::outcome(
-            instance,
-            "released",
-            &format!("network interface `{eni}` is unused and can be detached"),
-        ),
-        PodEvent::Spool {
-            instance,
-            done,
-            kept: 0,
-        } => Message::outcome(
-            instance,
-            "spool",
-            &format!("{done} left by pods that ended while no host ran: done"),
-        ),
+        PodEvent::Released { instance, eni } => {
+            let did = format!("network interface `{eni}` is unused and can be detached");
+            Message::outcome(instance, "released", &did)
+        }
+        PodEvent::Spool { instance, done, kept } if *kept == 0 => {
+            let did = format!("{done} left by pods that ended while no host ran: done");
+            Message::outcome(instance, "spool", &did)
+        }
         PodEvent::Spool { instance, done, kept } => Message::Warning(format!(
             "{instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
              again"

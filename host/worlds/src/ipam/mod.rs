@@ -7,7 +7,6 @@
 //! ```
 
 mod actor;
-mod client;
 mod datastore;
 mod durability;
 mod enis;
@@ -38,10 +37,9 @@ use trueup_work::socket::SocketPath;
 use trueup_work::supervisor::Supervisor;
 
 pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE, Summary};
-pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
 pub use self::protocol::{Shown, ShownGuest};
-pub use self::server::CONNECTIONS_MAX;
+pub use self::server::{CONNECTIONS_MAX, release, show};
 pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
 pub use trueup_work::status::pods::{Event, Stats};
 
@@ -97,10 +95,8 @@ pub async fn serve(
             Ok(Err(error)) => tracing::error!("the server of pod requests ended badly: {error}"),
             Err(_) => {
                 server.abort();
-                tracing::warn!(
-                    "requests did not end within {} s: the callers get no answer, and ask again",
-                    STOP_GRACE.as_secs()
-                );
+                let grace = STOP_GRACE.as_secs();
+                tracing::warn!("requests did not end within {grace} s: the callers get no answer, and ask again");
             }
         }
         Ok(())

@@ -1,11 +1,14 @@
-//! The socket: checks which clients may connect, reads and writes one line each, and limits their time.
-//!
-//! Knows only lines. The [`Mailbox`] has them parsed and answered.
+//! The socket: checks which clients may connect, reads and writes one line each, and limits their time. Knows only
+//! lines; the [`Mailbox`] has them parsed and answered. Also the side of `trueup ipam`, which asks a running host.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -14,7 +17,8 @@ use tokio::time::timeout;
 use trueup_work::socket::{OwnSocket, may_ask};
 
 use super::actor::Mail;
-use super::protocol::{self, Answer, Command, Done, LINE_BYTES_MAX, Refusal, Request, code};
+use super::protocol::{self, Answer, Command, Done, LINE_BYTES_MAX, PROTOCOL, Refusal, Request, Shown, code};
+use crate::ipam::guest::IpamKey;
 
 /// The maximum number of connections, including those that wait for their answer. More wait to be accepted. A node
 /// runs some hundred pods, and starts fewer at a time.
@@ -40,28 +44,30 @@ pub(super) struct Mailbox {
 impl Mailbox {
     /// Answers one line.
     pub(super) async fn answer(&self, line: &[u8]) -> Answer {
-        let Request { instance, command, pod } = protocol::parse(line)?;
+        let request = protocol::parse(line)?;
+        let command = request.command.clone();
+        self.asked(request).await.map_err(|refusal| command.refuse(refusal))
+    }
+
+    async fn asked(&self, Request { instance, command, pod }: Request) -> Answer {
         if let Some(name) = instance.filter(|name| *name != self.instance) {
             let has = &self.instance;
-            let refusal = Refusal::later(format!("this host has no instance `{name}`; it has `{has}`"));
-            return Err(command.refuse(refusal));
+            return Err(Refusal::later(format!(
+                "this host has no instance `{name}`; it has `{has}`"
+            )));
         }
         if command == Command::Status {
             // A client that only asks whether ADD is served does not wait behind ADDs.
             return match &*self.not_serving.borrow() {
                 None => Ok(Done::Nothing {}),
-                Some(why) => Err(command.refuse(Refusal::later(format!("pods are not served: {why}")))),
+                Some(why) => Err(Refusal::later(format!("pods are not served: {why}"))),
             };
         }
-        let gone = || Refusal::later("the host ends");
-        let asked = command.clone();
         let (reply, answer) = oneshot::channel();
-        // A failed send returns the mail, which holds the reply channel: waiting for its answer would block.
-        if self.mail.send(Mail { command, pod, reply }).await.is_err() {
-            return Err(asked.refuse(gone()));
-        }
-        let answer = answer.await.unwrap_or_else(|_| Err(gone()));
-        answer.map_err(|refusal| asked.refuse(refusal))
+        // A failed send returns the mail with the reply channel: waiting for its answer would block.
+        let sent = self.mail.send(Mail { command, pod, reply }).await.is_ok();
+        let answer = if sent { answer.await.ok() } else { None };
+        answer.unwrap_or_else(|| Err(Refusal::later("the host ends")))
     }
 }
 
@@ -106,16 +112,16 @@ async fn connection(stream: UnixStream, mailbox: &Mailbox, mut closing: watch::R
             };
             match line {
                 Ok(Ok(Some(line))) => mailbox.answer(&line).await,
-                Ok(Ok(None)) => Err(Refusal::new(
-                    code::DECODING,
-                    format!("the request is longer than {LINE_BYTES_MAX} bytes"),
-                )),
+                Ok(Ok(None)) => {
+                    let why = format!("the request is longer than {LINE_BYTES_MAX} bytes");
+                    Err(Refusal::new(code::DECODING, why))
+                }
                 // The client is gone.
                 Ok(Err(_)) => return,
-                Err(_) => Err(Refusal::new(
-                    code::IO,
-                    format!("no request came within {} s", CLIENT_MAX.as_secs()),
-                )),
+                Err(_) => {
+                    let why = format!("no request came within {} s", CLIENT_MAX.as_secs());
+                    Err(Refusal::new(code::IO, why))
+                }
             }
         }
     };
@@ -140,6 +146,62 @@ async fn request(stream: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         length if length < LINE_BYTES_MAX => Ok(Some(line)),
         _ => Ok(None),
+    }
+}
+
+/// The host may be busy with requests of pods.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// An address is about 150 bytes, and a node has some thousand. The guest's own answer may be this long.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Deserialize)]
+struct Line<T> {
+    ok: Option<T>,
+    error: Option<Refusal>,
+}
+
+/// Asks the host that listens on `socket` for the state of its instance. With `instance` `None`, of its only one.
+///
+/// # Errors
+/// One line: no host listens there, or the error that it returned.
+pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
+    let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
+    ask(socket, &request).await
+}
+
+/// Frees the address of a key, as its container's DEL does. Succeeds too if it has none.
+///
+/// # Errors
+/// As [`show`].
+pub async fn release(socket: &Path, instance: &str, key: &IpamKey) -> Result<(), String> {
+    let request = json!({
+        "v": PROTOCOL, "command": "DEL", "instance": instance,
+        "network": key.network_name, "containerId": key.container_id, "ifName": key.if_name,
+    });
+    ask::<Value>(socket, &request).await.map(drop)
+}
+
+/// The host's answer.
+async fn ask<T: DeserializeOwned>(socket: &Path, request: &Value) -> Result<T, String> {
+    let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
+    let exchange = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.write_all(format!("{request}\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    let answer = timeout(ANSWER_MAX, exchange).await;
+    let answer = answer.map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?;
+    let answer = answer.map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
+    match serde_json::from_slice(&answer) {
+        Ok(Line { ok: Some(done), .. }) => Ok(done),
+        Ok(Line {
+            error: Some(refusal), ..
+        }) => Err(failed(&refusal.msg)),
+        Ok(_) => Err(failed(&"its answer holds neither `ok` nor `error`")),
+        Err(error) => Err(failed(&format!("its answer is not understood: {error}"))),
     }
 }
 

@@ -128,24 +128,22 @@ impl Release {
 }
 
 /// The names in the folder, ascending. Ignores names that are not UTF-8.
-fn names(dir: &Path) -> io::Result<Vec<String>> {
+fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
     let metadata = std::fs::metadata(dir)?;
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
     if owner != 0 && owner != own {
-        return Err(io::Error::other(format!(
-            "it belongs to user {owner}; it must belong to user {own}"
-        )));
+        let why = format!("it belongs to user {owner}; it must belong to user {own}");
+        return Err(io::Error::other(why));
     }
-    if metadata.mode() & OTHERS_WRITE != 0 {
-        let mode = metadata.mode() & 0o7777;
-        return Err(io::Error::other(format!(
-            "it has mode {mode:04o}, so others could free addresses; give it 0700"
-        )));
+    let mode = metadata.mode() & 0o7777;
+    if mode & OTHERS_WRITE != 0 {
+        let why = format!("it has mode {mode:04o}, so others could free addresses; give it 0700");
+        return Err(io::Error::other(why));
     }
-    let entries = std::fs::read_dir(dir)?;
-    let names: io::Result<Vec<_>> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    let mut names: Vec<String> = names?.into_iter().filter_map(|name| name.into_string().ok()).collect();
-    names.sort();
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(dir)? {
+        names.extend(entry?.file_name().into_string());
+    }
     Ok(names)
 }
 

@@ -1,5 +1,5 @@
-//! Small files of the host's own, each read whole, and replaced whole: which interfaces were given up, and at least what
-//! the guest got.
+//! Small files of the host's own, each read whole, and replaced whole: which interfaces were given up, and at least
+//! what the guest got.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -16,12 +16,11 @@ use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, Error, State};
 use trueup_capabilities::metrics::{Line, Origin, Registry as Metrics};
-use trueup_config::{self as config, AdminAt, Backend as _, Config, Lbaas, LbaasBackend, LbaasSim, World};
+use trueup_config::{self as config, AdminAt, Backend as _, Config, Lbaas, LbaasBackend, World};
 use trueup_instance::Worlds;
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
 use trueup_sources::kubernetes::Right;
-use trueup_work::host_context::HostContext;
 use trueup_work::keyed::{self, KeyedSetup};
 use trueup_work::kind::{Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::quarantine::Quarantine;
@@ -82,7 +81,16 @@ impl Kind for OfServices {
             let (guest, section) = ((guest::NAME, guest::WORLDS), (&lbaas.guest, &lbaas.source));
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
             let simulated_engine = match &lbaas.sim {
-                Some(sim) => Some(start_engine(sim, config, host_context).await?),
+                Some(sim) => {
+                    let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
+                    let engine = ServerConfig {
+                        is_trial: host_context.plans(),
+                        ..sim.server(token.trim())
+                    };
+                    let engine = trueup_sims::lbaas::start(engine, sim.listen).await;
+                    let on = (config, host_context);
+                    Some(crate::started(engine, "Engine", LbaasBackend::SIM, on)?)
+                }
                 None => None,
             };
             let address = simulated_engine.as_ref().map(Server::local_addr);
@@ -215,16 +223,6 @@ fn connect(
 
 /// The name of the simulated Engine's token in messages.
 const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
-
-async fn start_engine(sim: &LbaasSim, config: &Config, host_context: &HostContext) -> Result<Server, SetupError> {
-    let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
-    let engine = ServerConfig {
-        is_trial: host_context.plans(),
-        ..sim.server(token.trim())
-    };
-    let engine = trueup_sims::lbaas::start(engine, sim.listen).await;
-    crate::started(engine, "Engine", LbaasBackend::SIM, (config, host_context))
-}
 
 /// Exports the backend's requests as metrics of the host.
 struct EngineMetrics {

@@ -118,10 +118,11 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Keys that are set aside and no longer desired, including those that have no objects.
-    fn set_aside_and_gone(&self) -> Vec<Key> {
+    /// These, and keys that are set aside and no longer desired, including those that have no objects.
+    fn set_aside_or_gone(&self) -> Vec<Key> {
         let mut keys = self.quarantine.keys();
         keys.retain(|key| self.desired.desired(key).is_none());
+        keys.extend(self.gone());
         keys
     }
 }
@@ -155,8 +156,7 @@ impl Reconciler for Services<'_> {
         }
         if self.desired.completeness.completed() {
             // Keys that were deleted while the host was down, or while a manifest could not be read.
-            looked.affected.extend(self.gone());
-            looked.affected.extend(self.set_aside_and_gone());
+            looked.affected.extend(self.set_aside_or_gone());
             self.say_what_is_not_seen();
         } else if !looked.complete {
             looked.held = self.gone();
@@ -168,8 +168,7 @@ impl Reconciler for Services<'_> {
         let mut keys = self.desired.keys();
         keys.extend(self.desired.left_over());
         if self.desired.completeness.is_complete() {
-            keys.extend(self.gone());
-            keys.extend(self.set_aside_and_gone());
+            keys.extend(self.set_aside_or_gone());
         }
         keys
     }
@@ -238,13 +237,7 @@ impl Reconciler for Services<'_> {
         })
     }
 
-    fn succeeded(
-        &mut self,
-        key: &Key,
-        gone: bool,
-        effects: Effects,
-        out: Vec<AddressPorts>,
-    ) -> Result<Option<Event>, String> {
+    fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, out: Self::Out) -> Result<Option<Event>, String> {
         let in_service: Vec<_> = out.into_iter().map(|at| (at.address, at.ports)).collect();
         if let Some(begun) = self.begun.remove(key).filter(|_| !gone) {
             self.reached.insert(key.clone(), begun);

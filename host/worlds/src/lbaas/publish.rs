@@ -83,7 +83,8 @@ impl Publisher {
         }
     }
 
-    /// Before anything is created for a Service, adds our finalizer: from here on it can't be deleted without this host.
+    /// Before anything is created for a Service, adds our finalizer: from here on it can't be deleted without this
+    /// host.
     pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), Failure> {
         let claimed = |service: &Service| {
             if adapter::is_claimed(service) {
@@ -117,8 +118,8 @@ impl Publisher {
         own.write_if_ours(uid, |service| with_ingress(service, &ingress)).await
     }
 
-    /// Nothing is left of a Service that this host no longer manages: removes all addresses and our finalizer. A Service
-    /// that is gone, or ours again, is not changed.
+    /// Nothing is left of a Service that this host no longer manages: removes all addresses and our finalizer. A
+    /// Service that is gone, or ours again, is not changed.
     pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), Failure> {
         if let Some(file) = self.file(key) {
             files::remove(&file).map_err(|error| error.to_string())?;

@@ -1,11 +1,10 @@
 //! The turn of one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
 use trueup_capabilities::grants::{Access, Grants};
@@ -47,11 +46,6 @@ pub(super) struct ServiceTurn {
     pub(super) key: Key,
     pub(super) turn: Turn,
     pub(super) in_service: Vec<AddressPorts>,
-}
-
-#[derive(Serialize)]
-struct Args<'a> {
-    desired: &'a Desired,
 }
 
 impl ServiceTurn {
@@ -219,8 +213,9 @@ impl ServiceTurn {
         &self.turn.slot.active().quotas.holdings
     }
 
-    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `None` if the load balancers have left the
-    /// configuration and the Engine does not know one: a name that was mistyped, or a load balancer that was deleted.
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `None` if the load balancers have left
+    /// the configuration and the Engine does not know one: a name that was mistyped, or a load balancer that was
+    /// deleted.
     async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<Option<R>, Failure> {
         self.turn.ready(None).await?;
         let has_left = self.has_left(&desired.load_balancers);
@@ -235,13 +230,15 @@ impl ServiceTurn {
                 ..Failure::from(text::error(in_words(&error) + &in_vain(&error, unapplied)))
             }),
         };
-        self.turn.call(call, &Args { desired }, read).await
+        self.turn
+            .call(call, &BTreeMap::from([("desired", desired)]), read)
+            .await
     }
 }
 
-/// A load balancer that the grants do not cover, if they allow writing only some of them, or do not allow reading one of
-/// them. None if they allow writing none of them: the guest is called and reads, and the host refuses each write. None
-/// also if nothing at all is granted of the capability: each request then fails.
+/// A load balancer that the grants do not cover, if they allow writing only some of them, or do not allow reading one
+/// of them. None if they allow writing none of them: the guest is called and reads, and the host refuses each write.
+/// None also if nothing at all is granted of the capability: each request then fails.
 fn not_granted<'a>(grants: &Grants, load_balancers: &'a [String]) -> Option<(Access, &'a String)> {
     if !grants.allow_some(NAME, Access::Read) && !grants.allow_some(NAME, Access::Write) {
         return None;

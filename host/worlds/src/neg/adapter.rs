@@ -89,13 +89,11 @@ impl Desired {
 /// The past and present locations of Nodes. Zones and subnets are only added, so that the host still finds endpoints in
 /// a NEG after its last Node is gone. The caller keeps this across restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct Locations {
     /// Zones of Nodes.
-    #[serde(default)]
     pub(crate) zones: BTreeSet<String>,
     /// Subnets of Nodes.
-    #[serde(default)]
     pub(crate) subnets: BTreeSet<String>,
 }
 

@@ -119,8 +119,8 @@ pub struct Filtered {
 
 type FilterArgs<'a> = (&'a [EndpointGroup], &'a [EndpointGroup], &'a [EndpointGroup], bool);
 
-/// The functions of one instance's export `migrator`, written by hand: one of them is called `continue`, a Rust keyword,
-/// and `bindgen!` makes a field of that name. Otherwise this is what `bindgen!` would generate.
+/// The functions of one instance's export `migrator`, written by hand: one of them is called `continue`, a Rust
+/// keyword, and `bindgen!` makes a field of that name. Otherwise this is what `bindgen!` would generate.
 pub struct Migrator {
     /// With [`FilterArgs`]: borrowed arguments have no type that outlives a call.
     filter: Func,

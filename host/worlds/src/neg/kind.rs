@@ -15,12 +15,11 @@ use trueup_capabilities::neg::compute::{self, Compute, Credentials};
 use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Error, NegRef, Reads};
 use trueup_config::{
-    self as config, AdminAt, Backend as _, ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend,
-    SIM_TOKEN, TokenAt, World,
+    self as config, AdminAt, Backend as _, ComputeBackend, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
+    World,
 };
 use trueup_instance::Worlds;
 use trueup_sims::Server;
-use trueup_work::host_context::HostContext;
 use trueup_work::keyed::KeyedSetup;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::needs::{Needs, NoGrant, Probe, Problem};
@@ -73,7 +72,16 @@ impl Kind for OfNegs {
             let (guest, section) = ((guest::NAME, guest::WORLDS), (&neg.guest, &neg.source));
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
             let simulated = match &neg.sim {
-                Some(sim) => Some(start_simulated(sim, config, host_context).await?),
+                Some(sim) => {
+                    let token = sim.token.as_ref();
+                    let token = token.map(|at| read_token(at, "the simulated Compute Engine's token"));
+                    let token = token.transpose()?.map(|token| token.trim().to_owned());
+                    let mut server = sim.server(token);
+                    server.is_trial = host_context.plans();
+                    let server = trueup_sims::compute::start(server, sim.listen).await;
+                    let on = (config, host_context);
+                    Some(crate::started(server, "Compute Engine", NegBackend::SIM, on)?)
+                }
                 None => None,
             };
             let (operations, ends) = match &neg.backend {
@@ -140,36 +148,19 @@ pub(crate) struct NegSetup<'c> {
     /// Their ends, until the one loop has them that takes them.
     ends: Option<mpsc::Receiver<Ended>>,
     /// The simulated Compute Engine that was started for this run.
-    simulated: Option<Server>,
-}
-
-impl NegSetup<'_> {
-    /// Reads the NEGs as they are, for a plan.
-    pub(super) fn reads(&self) -> Result<Arc<dyn Reads>, SetupError> {
-        match &self.neg.backend {
-            NegBackend::Compute(backend) => reads(backend, self.simulated.as_ref().map(Server::local_addr)),
-            NegBackend::Simulated => Ok(Arc::new(Simulated::default())),
-        }
-    }
+    pub(super) simulated: Option<Server>,
 }
 
 /// A guest without any grant for NEGs fails at each call.
 fn no_grants(neg: &Neg) -> Vec<NoGrant> {
-    let grant = neg.guest.grants.grant(NEG);
-    let has = |access| {
-        grant.is_some_and(|grant| match access {
-            Access::Read => !grant.read.is_empty(),
-            Access::Write => !grant.write.is_empty(),
-        })
-    };
-    let missing = [Access::Read, Access::Write].into_iter().filter(|access| !has(*access));
-    missing
-        .map(|access| NoGrant::new(guest::NAME, access, "any NEG", (NEG, "\"NAME@ZONE\"")))
-        .collect()
+    let mut missing = vec![Access::Read, Access::Write];
+    missing.retain(|access| !neg.guest.grants.allow_some(NEG, *access));
+    let no_grant = |access| NoGrant::new(guest::NAME, access, "any NEG", (NEG, "\"NAME@ZONE\""));
+    missing.into_iter().map(no_grant).collect()
 }
 
 /// Compute Engine for a caller that changes nothing. `simulated`: where the host's own one listens.
-fn reads(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Result<Arc<dyn Reads>, SetupError> {
+pub(super) fn reads(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Result<Arc<dyn Reads>, SetupError> {
     let credentials = credentials(&backend.credentials)?;
     let store = Arc::new(compute::Operations::in_memory().map_err(SetupError::failed)?);
     let connected = Compute::new(backend.settings(simulated), credentials, store, Fence::open());
@@ -178,7 +169,8 @@ fn reads(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Result<Arc<
     Ok(compute.reads())
 }
 
-/// What starts operations, and the receiver of their ends. Sends nothing to Compute Engine while `fence` lets nothing through.
+/// What starts operations, and the receiver of their ends. Sends nothing to Compute Engine while `fence` lets nothing
+/// through.
 fn connect(
     config: &Config,
     backend: &ComputeBackend,
@@ -204,16 +196,6 @@ fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
         CredentialsAt::ApplicationDefault => Credentials::application_default().map_err(SetupError::misused),
         CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN).map_err(SetupError::misused),
     }
-}
-
-async fn start_simulated(sim: &ComputeSim, config: &Config, host_context: &HostContext) -> Result<Server, SetupError> {
-    let token = sim.token.as_ref();
-    let token = token.map(|at| read_token(at, "the simulated Compute Engine's token"));
-    let token = token.transpose()?.map(|token| token.trim().to_owned());
-    let mut server = sim.server(token);
-    server.is_trial = host_context.plans();
-    let server = trueup_sims::compute::start(server, sim.listen).await;
-    crate::started(server, "Compute Engine", NegBackend::SIM, (config, host_context))
 }
 
 #[async_trait]

@@ -120,8 +120,8 @@ impl Api for Noted {
 /// The guest's gauge of endpoints that are still to change their stack.
 const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
 
-/// What a guest's state says: what is in flight, and whether a migration is paused. The state is the guest's own; this is
-/// the format of the built-in guest. A guest with another format works all the same, but shows less.
+/// What a guest's state says: what is in flight, and whether a migration is paused. The state is the guest's own; this
+/// is the format of the built-in guest. A guest with another format works all the same, but shows less.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct State {

@@ -18,19 +18,20 @@ use serde_json::value::to_raw_value;
 use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::neg::planned::Planned;
-use trueup_capabilities::neg::simulated::Operation as UnderWay;
+use trueup_capabilities::neg::simulated::{Operation as UnderWay, Simulated};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup, Error as ApiError, NegRef, Reads, shown};
 use trueup_capabilities::reading::{Action, Write};
 use trueup_capabilities::{Backends, questions};
-use trueup_config::NEG_NAMES;
+use trueup_config::{NEG_NAMES, NegBackend};
 use trueup_instance::{Instance, with_causes};
+use trueup_sims::Server;
 use trueup_work::keyed;
 use trueup_work::kind::Planning;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::kind::NegSetup;
+use super::kind::{self, NegSetup};
 use super::operations::{InState, State};
 use super::{Negs, Work};
 use crate::neg::adapter::{Desired, Key};
@@ -50,7 +51,10 @@ const FRUITLESS_MAX: usize = 20;
 /// # Errors
 /// If nothing could be begun.
 pub(super) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
-    let reads = setup.reads()?;
+    let reads = match &setup.neg.backend {
+        NegBackend::Compute(backend) => kind::reads(backend, setup.simulated.as_ref().map(Server::local_addr))?,
+        NegBackend::Simulated => Arc::new(Simulated::default()),
+    };
     let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;

@@ -134,7 +134,16 @@ impl NegTurn {
         };
         match interrupted {
             Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
-            Some(interrupted) => self.give_up(&interrupted)?,
+            Some(Interrupted { call, .. }) => {
+                // The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
+                let (instance, stopped) = (self.turn.slot.key(), "inside which the host was stopped");
+                tracing::info!(
+                    instance,
+                    "`{call}`, {stopped}, is not finished: others have acted since"
+                );
+                let given_up = self.turn.slot.instances().give_up_interrupted(instance);
+                given_up.map_err(with_causes)?;
+            }
             None => {}
         }
         let known = self.state().await?.unwrap_or_default();
@@ -147,17 +156,6 @@ impl NegTurn {
             }
         }
         Ok(true)
-    }
-
-    /// The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
-    fn give_up(&self, interrupted: &Interrupted) -> Result<(), Failure> {
-        let (instance, call) = (self.turn.slot.key(), &interrupted.call);
-        tracing::info!(
-            instance,
-            "`{call}`, inside which the host was stopped, is not finished: others have acted since"
-        );
-        let given_up = self.turn.slot.instances().give_up_interrupted(instance);
-        given_up.map_err(|error| Failure::from(with_causes(error)))
     }
 
     /// Finishes the call inside which the recording ended. Its answer matters only if it reported the end of an

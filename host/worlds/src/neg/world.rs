@@ -25,7 +25,7 @@ use trueup_work::status::NegAt;
 
 use super::operations::{Ended, Noted, Unknown};
 use super::turn::{NegTurn, Out};
-use super::{Inbox, Negs, SetErrorState, Work, known, pop_due};
+use super::{Inbox, Negs, SetErrorState, Work, pop_due};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
@@ -70,7 +70,7 @@ impl Reconciler for Negs<'_> {
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
         if self.targets.locations != locations && !self.setup.keyed.host_context.plans() {
-            let file = known::locations_file(&self.setup.keyed.config.state_dir);
+            let file = super::locations_file(&self.setup.keyed.config.state_dir);
             if let Err(error) = files::replace_json(&file, &self.targets.locations) {
                 tracing::warn!("zones and subnets are not remembered for the next start: {error}");
             }
@@ -181,7 +181,7 @@ impl Reconciler for Negs<'_> {
     /// If others have acted since this host did, what it had begun before is not finished.
     fn begin_term(&mut self, leadership: &Leadership) {
         let transitions = leadership.term().and_then(|term| term.transitions);
-        if transitions.is_some_and(|transitions| known::others_acted(&self.setup.keyed.config.state_dir, transitions)) {
+        if transitions.is_some_and(|transitions| super::others_acted(&self.setup.keyed.config.state_dir, transitions)) {
             self.finishes_from_ms = SystemClock.now_ms();
         }
     }
@@ -196,7 +196,7 @@ impl Reconciler for Negs<'_> {
         if work.is_gone {
             return Ok(());
         }
-        known::remember(&mut self.known, key, &work.settings).map_err(|error| error.to_string())
+        super::remember(&mut self.known, key, &work.settings).map_err(|error| error.to_string())
     }
 
     fn turn(&mut self, key: &Key, work: Work, mut turn: Turn) -> Turning<Self> {

@@ -90,19 +90,14 @@ impl Actor {
 
     /// Makes another version active, with the state of the one before.
     pub(super) async fn hand_over(&mut self, handover: Handover) {
-        let Handover {
-            instances,
-            commit,
-            reply,
-        } = handover;
         let was_live = self.datastore.slot.is_live();
-        let handed_over = self.datastore.hand_over(instances, commit).await;
+        let handed_over = self.datastore.hand_over(handover.instances, handover.commit).await;
         if handed_over.is_ok() {
             // Everything is tried again.
             self.managed.failing.began_version();
         }
         // The caller may have disconnected; the version is active all the same.
-        let _ = reply.send(handed_over);
+        let _ = handover.reply.send(handed_over);
         if !self.datastore.slot.is_live() {
             if was_live {
                 let why = "the instance is being built again".to_owned();

@@ -1,6 +1,6 @@
 //! Requests about pods, also those that wait in the spool: what the guest answers, and what follows from a freed
-//! address. If the guest fails repeatedly in a request, the host refuses it at once, so that it no longer ends an instance
-//! that others use. The requester retries by itself, so the host never repeats a request.
+//! address. If the guest fails repeatedly in a request, the host refuses it at once, so that it no longer ends an
+//! instance that others use. The requester retries by itself, so the host never repeats a request.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -105,9 +105,9 @@ impl Targets {
                 looked.take(&reference, touched);
             }
         }
-        self.claim(&mut looked);
+        let mut affected = std::mem::take(&mut looked.touched.keys);
+        self.claim(&mut affected);
         let notes = self.look_at_notes(looked.touched);
-        let mut affected = looked.keys;
         if complete && !self.was_complete {
             self.was_complete = true;
             affected.extend(self.index.keys());
@@ -216,9 +216,9 @@ impl Targets {
     }
 
     /// Changed keys may have different names, so other keys may lose or gain names.
-    fn claim(&mut self, looked: &mut Looked) {
+    fn claim(&mut self, keys: &mut BTreeSet<Key>) {
         let mut concerned = BTreeSet::new();
-        for key in &looked.keys {
+        for key in &*keys {
             let before = self.names.remove(key).unwrap_or_default();
             let asked = self.index.asked(&key.service);
             let exposed = match asked {
@@ -238,7 +238,7 @@ impl Targets {
                 self.names.insert(key.clone(), now);
             }
         }
-        looked.keys.extend(concerned);
+        keys.extend(concerned);
         if self.was_complete || self.completeness.is_complete() {
             self.claims.settle();
         }
@@ -320,7 +320,6 @@ impl Targets {
 /// What applying changes collects.
 #[derive(Default)]
 struct Looked {
-    keys: BTreeSet<Key>,
     touched: Touched,
     /// Which objects affect which keys. Objects without affected keys are left out, except Services whose request
     /// changed.
@@ -332,7 +331,6 @@ impl Looked {
     fn take(&mut self, reference: &ObjectRef, touched: Touched) {
         let asks_else = reference.kind == Kind::Service && !touched.services.is_empty();
         if asks_else || !touched.keys.is_empty() {
-            self.keys.extend(touched.keys.iter().cloned());
             match self.seen.last_mut() {
                 Some((last, keys)) if last == reference => keys.extend(touched.keys.iter().cloned()),
                 _ => self.seen.push((reference.clone(), touched.keys.clone())),
