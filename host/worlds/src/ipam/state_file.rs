@@ -136,10 +136,10 @@ impl Released {
     pub(super) fn keep(&mut self, listed: impl Fn(&str) -> bool) -> io::Result<()> {
         let mut enis = self.written.enis.clone();
         enis.retain(|id| listed(id));
-        if enis == self.written.enis {
-            return Ok(());
+        match enis == self.written.enis {
+            true => Ok(()),
+            false => self.replace(Written { enis }),
         }
-        self.replace(Written { enis })
     }
 
     fn replace(&mut self, written: Written) -> io::Result<()> {

@@ -136,10 +136,10 @@ impl NegTurn {
             Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
             Some(Interrupted { call, .. }) => {
                 // The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
-                let (instance, stopped) = (self.turn.slot.key(), "inside which the host was stopped");
+                let instance = self.turn.slot.key();
                 tracing::info!(
                     instance,
-                    "`{call}`, {stopped}, is not finished: others have acted since"
+                    "`{call}`, inside which the host was stopped, is not finished: others have acted since"
                 );
                 let given_up = self.turn.slot.instances().give_up_interrupted(instance);
                 given_up.map_err(with_causes)?;
