@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -156,8 +155,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Deserialize)]
-struct Line<T> {
-    ok: Option<T>,
+struct Line {
+    ok: Option<Value>,
     error: Option<Refusal>,
 }
 
@@ -167,7 +166,8 @@ struct Line<T> {
 /// One line: no host listens there, or the error that it returned.
 pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
     let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
-    ask(socket, &request).await
+    let shown = ask(socket, &request).await?;
+    serde_json::from_value(shown).map_err(|error| not_understood(socket, &error))
 }
 
 /// Frees the address of a key, as its container's DEL does. Succeeds too if it has none.
@@ -179,12 +179,11 @@ pub async fn release(socket: &Path, instance: &str, key: &IpamKey) -> Result<(),
         "v": PROTOCOL, "command": "DEL", "instance": instance,
         "network": key.network_name, "containerId": key.container_id, "ifName": key.if_name,
     });
-    ask::<Value>(socket, &request).await.map(drop)
+    ask(socket, &request).await.map(drop)
 }
 
 /// The host's answer.
-async fn ask<T: DeserializeOwned>(socket: &Path, request: &Value) -> Result<T, String> {
-    let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
+async fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
     let exchange = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(format!("{request}\n").as_bytes()).await?;
@@ -193,16 +192,24 @@ async fn ask<T: DeserializeOwned>(socket: &Path, request: &Value) -> Result<T, S
         io::Result::Ok(answer)
     };
     let answer = timeout(ANSWER_MAX, exchange).await;
-    let answer = answer.map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?;
-    let answer = answer.map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
+    let answer = answer.map_err(|_| failed(socket, &format!("no answer within {} s", ANSWER_MAX.as_secs())))?;
+    let answer = answer.map_err(|error| failed(socket, &format!("{error}; does `trueup run` serve there?")))?;
     match serde_json::from_slice(&answer) {
         Ok(Line { ok: Some(done), .. }) => Ok(done),
         Ok(Line {
             error: Some(refusal), ..
-        }) => Err(failed(&refusal.msg)),
-        Ok(_) => Err(failed(&"its answer holds neither `ok` nor `error`")),
-        Err(error) => Err(failed(&format!("its answer is not understood: {error}"))),
+        }) => Err(failed(socket, &refusal.msg)),
+        Ok(_) => Err(failed(socket, "its answer holds neither `ok` nor `error`")),
+        Err(error) => Err(not_understood(socket, &error)),
     }
+}
+
+fn not_understood(socket: &Path, error: &serde_json::Error) -> String {
+    failed(socket, &format!("its answer is not understood: {error}"))
+}
+
+fn failed(socket: &Path, what: &str) -> String {
+    format!("asking the host at `{}`: {what}", socket.display())
 }
 
 #[cfg(test)]

@@ -242,6 +242,7 @@ mod tests {
             assert!(says().contains("zone `d`"), "the guest reports its first error");
         }
     }
+
     const INSTANCE: &str = "shop/web/80";
 
     fn gauge(metrics: &Registry, instance: &str, name: &str, kind: Option<&str>, value: f64) {
