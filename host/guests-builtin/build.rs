@@ -20,15 +20,12 @@ fn main() {
 
 fn run() -> Result<(), String> {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-    let root = manifest_dir
-        .ancestors()
-        .nth(2)
-        .ok_or("host/guests-builtin stands in a workspace")?;
+    let root = manifest_dir.ancestors().nth(2);
+    let root = root.ok_or("host/guests-builtin stands in a workspace")?;
     let out = PathBuf::from(variable("OUT_DIR")?);
     // `TARGET/PROFILE/build/PACKAGE/out`: guests of every profile share one folder, since they are built alike.
-    let target_dir = out
-        .ancestors()
-        .nth(4)
+    let target_dir = out.ancestors().nth(4);
+    let target_dir = target_dir
         .ok_or("cargo's OUT_DIR is in a target folder")?
         .join("guests");
 
@@ -40,13 +37,12 @@ fn run() -> Result<(), String> {
         watched.append(&mut guests::made_of(root, &target_dir, source)?);
         let file = out.join(format!("{}@{}.wasm", source.name, source.version));
         write_if_changed(&file, &bytes)?;
-        let digest = Sha256::digest(&bytes)
-            .iter()
-            .fold(String::from("sha256:"), |text, byte| text + &format!("{byte:02x}"));
+        let digest = Sha256::digest(&bytes);
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             table,
-            "    Builtin {{ name: {:?}, version: {:?}, world: {:?}, digest: {digest:?}, bytes: include_bytes!({:?}) }},",
+            "    Builtin {{ name: {:?}, version: {:?}, world: {:?}, digest: \"sha256:{digest}\", bytes: include_bytes!({:?}) }},",
             source.name,
             source.version,
             source.world,

@@ -94,17 +94,9 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
-        .args([
-            "build",
-            "--locked",
-            "--quiet",
-            "--profile",
-            "guest",
-            "--target",
-            TARGET,
-            "--package",
-            &source.package(),
-        ])
+        .args(["build", "--locked", "--quiet"])
+        .args(["--profile", "guest", "--target", TARGET])
+        .args(["--package", &source.package()])
         .arg("--target-dir")
         .arg(target_dir);
     if !source.features.is_empty() {
@@ -114,9 +106,8 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     // The wrapper's path would become part of the guest's symbol names.
     command.env("RUSTC_WORKSPACE_WRAPPER", "");
     command.env("CARGO_ENCODED_RUSTFLAGS", remap_flags(root, target_dir)?.join("\u{1f}"));
-    let output = command
-        .output()
-        .map_err(|error| format!("starting cargo for guest `{}`: {error}", source.name))?;
+    let not_started = |error| format!("starting cargo for guest `{}`: {error}", source.name);
+    let output = command.output().map_err(not_started)?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!(
@@ -182,11 +173,7 @@ pub(crate) fn made_of(root: &Path, target_dir: &Path, source: &Source) -> Result
 /// The output of cargo for `source`: the module, or with `d` the list of its sources.
 fn artifact(target_dir: &Path, source: &Source, extension: &str) -> PathBuf {
     let name = source.package().replace('-', "_");
-    target_dir
-        .join(TARGET)
-        .join("guest")
-        .join(name)
-        .with_extension(extension)
+    target_dir.join(format!("{TARGET}/guest/{name}.{extension}"))
 }
 
 /// Held until it is dropped.
@@ -203,15 +190,12 @@ fn lock(target_dir: &Path) -> Result<File, String> {
 /// replaces that one, as with clippy.
 fn add_target(root: &Path) -> Result<(), String> {
     let wrap = root.join("tools/guest-target/wrap");
-    let output = Command::new(&wrap)
-        .arg(rustc())
-        .arg("-vV")
-        .output()
-        .map_err(|error| format!("starting {}: {error}", wrap.display()))?;
-    if output.status.success() {
-        return Ok(());
+    let output = Command::new(&wrap).arg(rustc()).arg("-vV").output();
+    let output = output.map_err(|error| format!("starting {}: {error}", wrap.display()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
-    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 fn rustc() -> OsString {
@@ -220,15 +204,12 @@ fn rustc() -> OsString {
 
 /// Without these flags the bytes would contain the building machine's paths, and differ between folders.
 fn remap_flags(root: &Path, target_dir: &Path) -> Result<Vec<String>, String> {
-    let sysroot = Command::new(rustc())
-        .args(["--print", "sysroot"])
-        .output()
-        .map_err(|error| format!("asking rustc for its sysroot: {error}"))?;
+    let sysroot = Command::new(rustc()).args(["--print", "sysroot"]).output();
+    let sysroot = sysroot.map_err(|error| format!("asking rustc for its sysroot: {error}"))?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    let default = || std::env::home_dir().map(|home| home.join(".cargo"));
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
-        .unwrap_or_default();
+    let home = home.or_else(default).unwrap_or_default();
     // The last match wins, so the innermost folder comes last.
     Ok([
         (home.as_path(), "/cargo"),

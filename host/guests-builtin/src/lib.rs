@@ -23,7 +23,6 @@ pub const GUESTS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/table.rs"));
 
 /// The guest of that name and version; `None` if there is none.
 pub fn find(name: &str, version: &str) -> Option<&'static Builtin> {
-    GUESTS
-        .iter()
-        .find(|guest| guest.name == name && guest.version == version)
+    let mut guests = GUESTS.iter();
+    guests.find(|guest| guest.name == name && guest.version == version)
 }

@@ -7,7 +7,6 @@ use trueup_capabilities::etcd;
 use trueup_config::{Config, Plain, PlainWorld, World};
 use trueup_instance::Worlds;
 use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
-use trueup_work::host_context::HostContext;
 use trueup_work::keyed::key_records::KeyRecords;
 use trueup_work::keyed::{self, KeyedSetup};
 use trueup_work::kind::{Begin, Fallible, Kind, Loop, On, Planning, Ready};
@@ -71,27 +70,19 @@ impl Kind for OfToys {
 
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let setup = Setup::new(config, host_context).await?;
-            Ok(setup.map(|setup| Box::new(setup) as _))
+            let Some(toy) = config.world::<Plain<Adapter>>() else {
+                return Ok(None);
+            };
+            let section = (&toy.guest, &toy.source);
+            let keyed = KeyedSetup::new((config, host_context), (NAME, WORLDS), section).await?;
+            keyed.warn_of_missing_grants();
+            let etcd = host_context.etcd(config)?;
+            Ok(Some(Box::new(Setup { keyed, toy, etcd }) as _))
         })
     }
 }
 
-impl<'c> Setup<'c> {
-    async fn new(config: &'c Config, host_context: &'c HostContext) -> Result<Option<Self>, SetupError> {
-        let Some(toy) = config.world::<Plain<Adapter>>() else {
-            return Ok(None);
-        };
-        let section = (&toy.guest, &toy.source);
-        let keyed = KeyedSetup::new((config, host_context), (NAME, WORLDS), section).await?;
-        keyed.warn_of_missing_grants();
-        Ok(Some(Self {
-            keyed,
-            toy,
-            etcd: host_context.etcd(config)?,
-        }))
-    }
-
+impl Setup<'_> {
     fn toys(&self, quarantine: Arc<Quarantine>) -> Result<Toys<'_>, SetupError> {
         Ok(Toys {
             setup: self,

@@ -211,10 +211,9 @@ impl Reconciler for Toys<'_> {
         let json = json!({ "key": text, "gone": gone, "did": BTreeMap::from(self.did(effects)) });
         let did = self.did(effects).into_iter().filter(|(_, count)| *count > 0);
         let did: Vec<String> = did.map(|(word, count)| format!("{count} {word}")).collect();
-        let did = if did.is_empty() {
-            "nothing to do".to_owned()
-        } else {
-            did.join(", ")
+        let did = match did.as_slice() {
+            [] => "nothing to do".to_owned(),
+            did => did.join(", "),
         };
         let said = Message::outcome(&text, if gone { "gone" } else { "true" }, &did);
         Ok(Some(Event::Own(WorldEvent::new("settled", &json, Some(said)))))
