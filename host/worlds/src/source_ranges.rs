@@ -25,21 +25,17 @@ impl SourceRanges {
             return None;
         }
         let field = spec.load_balancer_source_ranges.iter().flatten();
-        let annotation = service
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(ANNOTATION));
+        let annotations = service.metadata.annotations.as_ref();
+        let annotation = annotations.and_then(|all| all.get(ANNOTATION));
         let listed = annotation.into_iter().flat_map(|ranges| ranges.split(','));
         let given = |ranges: Vec<&str>| -> Vec<String> {
             let ranges = ranges.into_iter().map(str::trim);
             ranges.filter(|range| !range.is_empty()).map(str::to_owned).collect()
         };
         let (field, annotation) = (given(field.map(String::as_str).collect()), given(listed.collect()));
-        let (ranges, from) = if field.is_empty() {
-            (annotation, ANNOTATION)
-        } else {
-            (field, "spec.loadBalancerSourceRanges")
+        let (ranges, from) = match field.is_empty() {
+            true => (annotation, ANNOTATION),
+            false => (field, "spec.loadBalancerSourceRanges"),
         };
         (!ranges.is_empty()).then_some(Self { ranges, from })
     }

@@ -10,7 +10,6 @@
 //!                               +-> Nodes --> Numbering (nodesync, store) -> nodes -> service
 //! ```
 
-mod approval;
 mod ending;
 pub mod guests;
 pub mod instance;
@@ -43,11 +42,10 @@ use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::status::{Finished, HostStatus, Outcome};
 use trueup_work::supervisor::Supervisor;
 
-use self::approval::Approval;
 use self::instance::NodeInstance;
 use self::nodesync::{CHANGES_WAITING_MAX, NumberState, Numbering};
 use self::rendering::Rendering;
-use self::serving::Serving;
+use self::serving::{Approval, Serving};
 use self::setup::{LoadedGuest, NodeSetup};
 use crate::node::guests::nodesync::NAME;
 use crate::node::guests::service::adapter::Cluster;

@@ -330,10 +330,8 @@ impl Numbering {
         if !self.is_synced || self.is_over {
             return;
         }
-        let updates = self
-            .ask::<Vec<NodeUpdate>>("node-sync.update", &Update { change })
-            .await;
-        if updates.is_some_and(|updates| !updates.is_empty()) {
+        let updates = self.ask("node-sync.update", &Update { change }).await;
+        if updates.is_some_and(|updates: Vec<NodeUpdate>| !updates.is_empty()) {
             _ = self.nodes_are_published().await;
         }
     }

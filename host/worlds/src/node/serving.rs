@@ -24,7 +24,8 @@ use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::{Finished, HostStatus};
 
-use super::approval::{Approval, approved};
+pub(super) use self::source::Approval;
+use self::source::approved;
 use super::ending::{STOP_GRACE, ending, run_turns};
 use super::nodesync::KnownNodes;
 use super::rendering::{RendererStatus, Rendering};
@@ -170,8 +171,8 @@ impl Serving {
         let turns = self.turns(batches, belongs, ending.clone(), others, once);
         let end = run_turns(turns, ending.clone(), &beating, "services").await;
         drop(beating);
-        self.drain(ending.peek().copied().unwrap_or_else(|| Instant::now() + STOP_GRACE))
-            .await;
+        let until = ending.peek().copied();
+        self.drain(until.unwrap_or_else(|| Instant::now() + STOP_GRACE)).await;
         self.parts.rendering.each_slot(InstanceSlot::sync).await;
         if let Some(approval) = &mut self.parts.approval {
             approval.keep(true);
@@ -392,14 +393,12 @@ impl Serving {
 
     /// Makes another version of the processor active.
     async fn hand_over(&mut self, handover: Handover) {
-        let Some(processor) = &mut self.parts.processor else {
-            return;
-        };
-        if processor.instance.hand_over(handover).await {
-            processor.supervisor.began_version();
+        let Some(guest) = &mut self.parts.processor else { return };
+        if guest.instance.hand_over(handover).await {
+            guest.supervisor.began_version();
             if self.set_aside.take().is_some() {
                 // The quarantine was that of the version before.
-                let name = processor.instance.name();
+                let name = guest.instance.name();
                 self.parts.host_status.changed(guest_of(&name), &name);
             }
             // Another version may combine the same input differently.
@@ -484,12 +483,11 @@ async fn handed_over(
     let mut all: Vec<_> = processor.chain(renderers).collect();
     std::future::poll_fn(move |context| {
         // A guest without a manager never gets one.
-        let next = all
-            .iter_mut()
-            .find_map(|(of, handovers)| match handovers.poll_recv(context) {
-                Poll::Ready(handover) => Some((*of, handover?)),
-                Poll::Pending => None,
-            });
+        let mut all = all.iter_mut();
+        let next = all.find_map(|(of, handovers)| match handovers.poll_recv(context) {
+            Poll::Ready(handover) => Some((*of, handover?)),
+            Poll::Pending => None,
+        });
         next.map_or(Poll::Pending, Poll::Ready)
     })
     .await

@@ -24,11 +24,9 @@ impl Serving {
     pub(super) async fn update(&mut self, event: service::Event) {
         let is_of_nodes = matches!(event, service::Event::Nodes(_));
         let by = is_of_nodes.then(|| self.by_nodes()).flatten();
-        let Some(processor) = &mut self.parts.processor else {
-            return;
-        };
+        let Some(guest) = &mut self.parts.processor else { return };
         let object = object_of(&event);
-        let answer = processor.instance.call("processor.update", &Update { event }, by).await;
+        let answer = guest.instance.call("processor.update", &Update { event }, by).await;
         let is_applied = matches!(answer, Ok(Ok(())));
         if matches!(&answer, Err(failure) if failure.blame == Blame::Guest) {
             self.suspect.clone_from(&object);
@@ -44,10 +42,9 @@ impl Serving {
 
     /// Renderers that have everything, in the order of the configuration.
     async fn in_step(&self) -> Vec<String> {
-        let all = self.parts.rendering.statuses().await.into_iter();
-        all.filter(|renderer| renderer.is_in_step)
-            .map(|renderer| renderer.name)
-            .collect()
+        let mut all = self.parts.rendering.statuses().await;
+        all.retain(|renderer| renderer.is_in_step);
+        all.into_iter().map(|renderer| renderer.name).collect()
     }
 
     /// Sends the processor a full resync, or the nodes once more, which makes it send its pending changes.
@@ -78,9 +75,9 @@ impl Serving {
             _ = self.parts.events.send(own("rendered", content, said));
             return;
         }
-        let processor = self.parts.processor.as_ref();
+        let guest = self.parts.processor.as_ref();
         _ = self.parts.events.send(Event::Failed {
-            key: processor.map(|processor| processor.instance.name()).unwrap_or_default(),
+            key: guest.map(|guest| guest.instance.name()).unwrap_or_default(),
             error: self.error.clone().unwrap_or_default(),
             again_in_ms: self.again_in_ms(Work::Service),
         });
@@ -98,22 +95,20 @@ impl Serving {
 
     async fn resync(&mut self) {
         let (state, by) = (self.state(), self.by_nodes());
-        let Some(processor) = &mut self.parts.processor else {
-            return;
-        };
-        let (name, instances) = (processor.instance.name(), processor.instance.slot.instances());
-        if let Some(entry) = processor.supervisor.held(&instances, &name, &state) {
+        let Some(guest) = &mut self.parts.processor else { return };
+        let (name, instances) = (guest.instance.name(), guest.instance.slot.instances());
+        if let Some(entry) = guest.supervisor.held(&instances, &name, &state) {
             self.show_set_aside(entry);
             return;
         }
-        processor.supervisor.release(&name);
+        guest.supervisor.release(&name);
         self.set_aside = None;
         let args = Resync { state };
-        let answer = processor.instance.call("processor.resync", &args, by).await;
+        let answer = guest.instance.call("processor.resync", &args, by).await;
         // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
-            processor.supervisor.took_all();
+            guest.supervisor.took_all();
         }
         self.take_answer(answer).await;
     }
@@ -186,17 +181,15 @@ impl Serving {
     /// The processor gave no answer. If it failed once too often, sets its input aside.
     fn failed(&mut self, failure: &Failure) {
         let state = self.state();
-        let Some(processor) = &mut self.parts.processor else {
-            return;
-        };
-        let (name, instances) = (processor.instance.name(), processor.instance.slot.instances());
-        let Some(mut too_much) = processor.supervisor.failed(&name, failure) else {
+        let Some(guest) = &mut self.parts.processor else { return };
+        let (name, instances) = (guest.instance.name(), guest.instance.slot.instances());
+        let Some(mut too_much) = guest.supervisor.failed(&name, failure) else {
             return;
         };
         if let Some(object) = &self.suspect {
             too_much.error.push_str(&format!("; it first failed with {object}"));
         }
-        let supervisor = &mut processor.supervisor;
+        let supervisor = &mut guest.supervisor;
         let entry = supervisor.set_aside(&instances, &name, &name, &state, too_much);
         self.show_set_aside(entry);
     }

@@ -174,9 +174,8 @@ impl Index {
 
     /// What is part of the input, except slices, by kind and id.
     pub(super) fn facts(&self) -> impl Iterator<Item = (&ObjectRef, &Fact)> {
-        self.objects
-            .iter()
-            .filter_map(|(reference, fact)| Some((reference, fact.as_ref()?)))
+        let objects = self.objects.iter();
+        objects.filter_map(|(reference, fact)| Some((reference, fact.as_ref()?)))
     }
 
     /// The slices of all Services that have any, by id. The Service itself may not exist.

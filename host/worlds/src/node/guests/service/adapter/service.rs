@@ -125,10 +125,14 @@ fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
     (open, kept_back)
 }
 
+/// The timeout that a Service sets, valid or not.
+pub(super) fn client_ip_timeout_s(spec: &ServiceSpec) -> Option<i32> {
+    let config = spec.session_affinity_config.as_ref()?;
+    config.client_ip.as_ref()?.timeout_seconds
+}
+
 fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {
-    let config = spec.session_affinity_config.as_ref();
-    let client_ip = config.and_then(|config| config.client_ip.as_ref());
-    let Some(given) = client_ip.and_then(|client_ip| client_ip.timeout_seconds) else {
+    let Some(given) = client_ip_timeout_s(spec) else {
         return Ok(AFFINITY_TIMEOUT_S_DEFAULT);
     };
     let seconds = AFFINITY_TIMEOUT_S.contains(&given).then(|| given.unsigned_abs());

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use trueup_work::objects::Id;
 
-use super::service::AFFINITY_TIMEOUT_S_DEFAULT;
+use super::service::{AFFINITY_TIMEOUT_S_DEFAULT, client_ip_timeout_s};
 
 /// The Kubernetes label that assigns a Service to another proxy.
 const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -40,12 +40,9 @@ pub(super) fn of_service(id: &Id, service: &Service) -> Vec<String> {
         );
         say("spec.trafficDistribution", what);
     }
-    let client_ip = spec
-        .session_affinity_config
-        .as_ref()
-        .and_then(|config| config.client_ip.as_ref());
-    let timeout_s = client_ip.and_then(|client_ip| client_ip.timeout_seconds);
-    if let Some(timeout_s) = timeout_s.filter(|given| given.unsigned_abs() != AFFINITY_TIMEOUT_S_DEFAULT) {
+    if let Some(timeout_s) =
+        client_ip_timeout_s(spec).filter(|given| given.unsigned_abs() != AFFINITY_TIMEOUT_S_DEFAULT)
+    {
         let what = format!("`nftables` keeps a client with its endpoint for longer than {timeout_s} s");
         say("spec.sessionAffinityConfig.clientIP.timeoutSeconds", what);
     }
