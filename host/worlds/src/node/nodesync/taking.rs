@@ -1,7 +1,5 @@
 //! Takes in what the store and Kubernetes say about nodes.
 
-use std::collections::BTreeMap;
-
 use trueup_capabilities::etcd::{self, Changes, Listing};
 
 use super::Numbering;
@@ -10,7 +8,7 @@ use crate::node::guests::nodesync::{Change, VppNode, records};
 impl Numbering {
     pub(super) async fn take_listing(&mut self, listing: Listing) {
         self.begin();
-        let mut all = BTreeMap::new();
+        self.records.clear();
         self.unreadable.clear();
         for stored in listing.entries {
             let Some(id) = self.id_of(&stored.key) else {
@@ -22,10 +20,9 @@ impl Numbering {
                 continue;
             };
             if let Some(record) = self.record(id, &stored.value) {
-                all.insert(id, record);
+                self.records.insert(id, record);
             }
         }
-        self.records = all;
         self.show_unreadable();
         self.resync().await;
     }
@@ -38,6 +35,7 @@ impl Numbering {
                 etcd::Event::Deleted(key) => (key, None),
             };
             let Some(id) = self.id_of(key) else { continue };
+            self.unreadable.remove(&id);
             // A record that can't be read counts as deleted.
             let change = match value.and_then(|value| self.record(id, value)) {
                 Some(record) => {
@@ -46,9 +44,6 @@ impl Numbering {
                 }
                 None => {
                     self.records.remove(&id);
-                    if value.is_none() {
-                        self.unreadable.remove(&id);
-                    }
                     Change::VppNodeDeleted(id)
                 }
             };
@@ -71,7 +66,6 @@ impl Numbering {
     }
 
     fn record(&mut self, id: u32, value: &[u8]) -> Option<VppNode> {
-        self.unreadable.remove(&id);
         match records::record(id, value) {
             Ok(records::Record { node, warning }) => {
                 if let Some(warning) = warning {

@@ -112,7 +112,7 @@ impl Cluster {
 
     /// The endpoints of all Services that have slices, by id: for a resync.
     pub fn endpoints(&self) -> Vec<Endpoints> {
-        let all = self.index.slices();
+        let all = self.index.slices.all();
         all.map(|(id, slices)| united(id, slices.values())).collect()
     }
 

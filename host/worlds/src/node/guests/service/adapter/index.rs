@@ -38,7 +38,7 @@ pub(super) enum Input {
 pub(super) struct Index {
     /// Every object except slices that are part of the input. `None`: it exists, but is not part of the input.
     objects: BTreeMap<ObjectRef, Option<Fact>>,
-    slices: Slices<Slice>,
+    pub(super) slices: Slices<Slice>,
 }
 
 /// The relevant part of an object.
@@ -176,11 +176,6 @@ impl Index {
     pub(super) fn facts(&self) -> impl Iterator<Item = (&ObjectRef, &Fact)> {
         let objects = self.objects.iter();
         objects.filter_map(|(reference, fact)| Some((reference, fact.as_ref()?)))
-    }
-
-    /// The slices of all Services that have any, by id. The Service itself may not exist.
-    pub(super) fn slices(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, Slice>)> {
-        self.slices.all()
     }
 }
 

@@ -37,21 +37,18 @@ impl Interfaces {
         }
         match self {
             Self::None => Ok(None),
-            Self::Pattern(pattern) => filled(pattern, id, &pod.uid).map(Some),
+            Self::Pattern(pattern) => {
+                let refused = |cause: &str| Err(format!("pod `{id}`: no interface is known: by `{pattern}` {cause}"));
+                let Some(name) = pattern.filled(&id.namespace, &id.name, &pod.uid) else {
+                    return refused("it takes its uid, and it has none");
+                };
+                match mistake(&name) {
+                    None => Ok(Some(name)),
+                    Some(cause) => refused(&format!("it would be `{}`, which {cause}", name.escape_debug())),
+                }
+            }
             Self::File(names) => Ok(names.get(id).cloned()),
         }
-    }
-}
-
-/// The name of a pod's interface by a pattern.
-fn filled(pattern: &Pattern, id: &Id, uid: &str) -> Result<String, String> {
-    let refused = |cause: &str| Err(format!("pod `{id}`: no interface is known: by `{pattern}` {cause}"));
-    let Some(name) = pattern.filled(&id.namespace, &id.name, uid) else {
-        return refused("it takes its uid, and it has none");
-    };
-    match mistake(&name) {
-        None => Ok(name),
-        Some(cause) => refused(&format!("it would be `{}`, which {cause}", name.escape_debug())),
     }
 }
 

@@ -37,18 +37,18 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
     let spec = service.spec.as_ref().unwrap_or(&default);
     let service_type = or(spec.type_.as_deref(), "ClusterIP");
     if !TYPES.contains(&service_type.as_str()) {
-        return Err(format!(
-            "spec.type: was `{}`, must be {}",
-            service_type.escape_debug(),
-            TYPES.join(" or ")
-        ));
+        let (given, types) = (service_type.escape_debug(), TYPES.join(" or "));
+        return Err(format!("spec.type: was `{given}`, must be {types}"));
     }
     let mut notes = BTreeSet::from_iter(unhonoured::of_service(id, service));
     let mut ports = Vec::new();
     for (position, port) in spec.ports.iter().flatten().enumerate() {
         match translated_port(port).map_err(|cause| format!("spec.ports[{position}].{cause}"))? {
             Some(port) => ports.push(port),
-            None => _ = notes.insert(unknown_protocol(id, port)),
+            None => {
+                let unknown = unknown_protocol(port.port, port.protocol.as_deref());
+                notes.insert(format!("service `{id}`: {unknown}"));
+            }
         }
     }
     let (lb_ingress_ips, kept_back) = lb_ingress_ips(id, service);
@@ -91,12 +91,9 @@ pub(super) fn within(given: i32, min: u16) -> Result<u16, String> {
     number.ok_or_else(|| format!("was {given}, must be a whole number from {min} to {}", u16::MAX))
 }
 
-fn unknown_protocol(id: &Id, port: &ServicePort) -> String {
-    format!(
-        "service `{id}`: port {} speaks `{}`, which is not TCP, UDP or SCTP: left out",
-        port.port,
-        port.protocol.as_deref().unwrap_or_default().escape_debug()
-    )
+pub(super) fn unknown_protocol(port: i32, protocol: Option<&str>) -> String {
+    let protocol = protocol.unwrap_or_default().escape_debug();
+    format!("port {port} speaks `{protocol}`, which is not TCP, UDP or SCTP: left out")
 }
 
 /// The addresses that a balancer leaves to the nodes. A balancer in mode `Proxy` keeps its addresses, so that all their

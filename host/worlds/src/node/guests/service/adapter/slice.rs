@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use trueup_work::objects::Id;
 
-use super::service::{Protocol, object_id, within};
+use super::service::{Protocol, object_id, unknown_protocol, within};
 use crate::node::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId};
 
 /// The relevant parts of a slice.
@@ -52,10 +52,8 @@ impl Slice {
     pub(super) fn read(id: &Id, slice: &EndpointSlice) -> Result<(Option<Self>, BTreeSet<String>), String> {
         let note = |text: String| format!("endpointslice `{id}`: {text}");
         if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
-            let text = format!(
-                "its addresses are of type `{}`, not IPv4 or IPv6: it is not used",
-                slice.address_type.escape_debug()
-            );
+            let found = slice.address_type.escape_debug();
+            let text = format!("its addresses are of type `{found}`, not IPv4 or IPv6: it is not used");
             return Ok((None, [note(text)].into()));
         }
         let mut notes = BTreeSet::new();
@@ -67,19 +65,18 @@ impl Slice {
             let name = port.name.clone().unwrap_or_default();
             match Protocol::read(port.protocol.as_deref()) {
                 Some(protocol) => _ = ports.insert(Port { name, protocol, number }),
-                None => {
-                    let protocol = port.protocol.as_deref().unwrap_or_default().escape_debug();
-                    let text = format!("port {number} speaks `{protocol}`, which is not TCP, UDP or SCTP: left out");
-                    notes.insert(note(text));
-                }
+                None => _ = notes.insert(note(unknown_protocol(number.into(), port.protocol.as_deref()))),
             }
         }
         let mut unparsable = slice.endpoints.iter().filter(|entry| address(entry).is_none());
         if let Some(first) = unparsable.next() {
             notes.insert(note(no_address(first, unparsable.count())));
         }
-        let entries = slice.endpoints.iter().filter_map(|entry| Entry::read(id, entry));
-        let entries = entries.collect();
+        let entries = slice
+            .endpoints
+            .iter()
+            .filter_map(|entry| Entry::read(id, entry))
+            .collect();
         Ok((Some(Self { ports, entries }), notes))
     }
 }
@@ -100,6 +97,10 @@ impl Entry {
             target_pod: target_pod(slice, entry),
         };
         Some(Self { ip, is_ready, address })
+    }
+
+    fn rank(&self) -> (bool, bool) {
+        (self.is_ready, self.address.target_pod.is_some())
     }
 }
 
@@ -128,19 +129,13 @@ fn target_pod(slice: &Id, entry: &Endpoint) -> Option<ObjectId> {
     })
 }
 
-/// The data of an address.
-struct Address<'a> {
-    entry: &'a Entry,
-    ports: BTreeSet<&'a Port>,
-}
-
 /// The endpoints of a Service, sorted: one subset for each set of ports.
 ///
 /// An address in several slices has the ports of all of them. Its pod and node come from the best entry: ready before
 /// terminating, with a pod before without, then the first slice by name.
 pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clone) -> Endpoints {
     let ready = ready_ports(slices.clone());
-    let mut addresses: BTreeMap<IpAddr, Address<'a>> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, (&Entry, BTreeSet<&Port>)> = BTreeMap::new();
     for slice in slices {
         for entry in &slice.entries {
             let counts = |name: Option<&str>| entry.is_ready || !ready.contains(&name);
@@ -149,18 +144,15 @@ pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clon
             if ports.is_empty() && !(slice.ports.is_empty() && counts(None)) {
                 continue;
             }
-            let known = addresses.entry(entry.ip).or_insert_with(|| Address {
-                entry,
-                ports: BTreeSet::new(),
-            });
-            if entry.rank() > known.entry.rank() {
-                known.entry = entry;
+            let (best, its_ports) = addresses.entry(entry.ip).or_insert((entry, BTreeSet::new()));
+            if entry.rank() > best.rank() {
+                *best = entry;
             }
-            known.ports.extend(ports);
+            its_ports.extend(ports);
         }
     }
     let mut subsets: BTreeMap<BTreeSet<&Port>, Vec<EndpointAddress>> = BTreeMap::new();
-    for Address { entry, ports } in addresses.into_values() {
+    for (entry, ports) in addresses.into_values() {
         subsets.entry(ports).or_default().push(entry.address.clone());
     }
     let subset = |(ports, addresses): (BTreeSet<&Port>, Vec<EndpointAddress>)| EndpointSubset {
@@ -183,12 +175,6 @@ fn ready_ports<'a>(slices: impl Iterator<Item = &'a Slice>) -> BTreeSet<Option<&
         names.extend(slice.ports.iter().map(|port| Some(port.name.as_str())));
     }
     names
-}
-
-impl Entry {
-    fn rank(&self) -> (bool, bool) {
-        (self.is_ready, self.address.target_pod.is_some())
-    }
 }
 
 impl Port {
