@@ -100,17 +100,14 @@ pub fn unknown(call: &str, calls: &[&str]) -> InvokeError {
 /// have to hold it, and every segment header its snapshot.
 pub fn answer<R: Serialize>(instance: &mut Running, call: &str, result: wasmtime::Result<R>) -> Answer {
     let limit = instance.host().meter.limits.answer_bytes;
-    let result = result.and_then(|result| json_within(&result, limit));
+    let result = result.and_then(|result| {
+        let json = to_raw_value(&result)?;
+        match json.get().len() as u64 {
+            bytes if bytes > limit => Err(wasmtime::format_err!(
+                "its answer is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+            )),
+            _ => Ok(json),
+        }
+    });
     Ok(instance.leave(call, result)?)
-}
-
-fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<RawValue>> {
-    let json = to_raw_value(result)?;
-    let bytes = json.get().len() as u64;
-    if bytes > limit {
-        return Err(wasmtime::format_err!(
-            "its answer is {bytes} bytes, above the limit `answer_bytes` of {limit}"
-        ));
-    }
-    Ok(json)
 }

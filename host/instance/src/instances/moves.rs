@@ -43,20 +43,6 @@ impl Instances {
         self.start(host, snapshot).await
     }
 
-    /// Checks that this version accepts a state and gives a snapshot again. Tries it on an instance that has no
-    /// access to anything.
-    ///
-    /// # Errors
-    /// Why it does not.
-    async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
-        let mut host = self.host(key, Tape::memory(), Self::trial());
-        host.grants = Grants::default();
-        let mut tried = self.start(host, Some(snapshot)).await?;
-        // The host must not switch to a version that it can't leave again.
-        tried.snapshot().await?;
-        Ok(())
-    }
-
     /// Moves an instance of another version to this one, with its state, in a new segment. Checks everything that can
     /// be refused before the old instance ends. Calls `commit` between the two.
     ///
@@ -74,7 +60,12 @@ impl Instances {
         };
         let may_end = async {
             let header = self.header(snapshot.clone()).map_err(with_causes)?;
-            self.try_state(key, &snapshot).await.map_err(with_causes)?;
+            // This version must accept the state, on an instance that has no access to anything.
+            let mut host = self.host(key, Tape::memory(), Self::trial());
+            host.grants = Grants::default();
+            let mut tried = self.start(host, Some(&snapshot)).await.map_err(with_causes)?;
+            // The host must not switch to a version that it can't leave again.
+            tried.snapshot().await.map_err(with_causes)?;
             commit().await.map(|()| header)
         };
         let header = match may_end.await {

@@ -23,7 +23,7 @@ pub(super) fn ending(stop: impl Future<Output = ()>) -> Shared<impl Future<Outpu
 pub(super) async fn run_turns<T>(
     turns: impl Future<Output = T>,
     ending: Shared<impl Future<Output = Instant>>,
-    beating: &Beating,
+    beating: Beating,
     about: &str,
 ) -> Option<T> {
     let beat_on = async {

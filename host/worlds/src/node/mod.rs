@@ -264,25 +264,17 @@ impl OnNode {
         stop: impl Future<Output = ()>,
         tell: impl Fn(Event),
     ) -> Summary {
-        let Self {
-            node,
-            numbering,
-            serving,
-            numbered,
-            events,
-            once,
-        } = self;
         let ending = watch::Sender::new(false);
         let mut ended = ending.subscribe();
         let numbers = async {
-            if let Some(numbering) = numbering {
+            if let Some(numbering) = self.numbering {
                 // The sender outlives both loops.
                 numbering.run(ended.wait_for(|ending| *ending).map(drop)).await;
             }
         };
         let is_settled = async {
-            match once {
-                true => settled(numbered.clone()).await,
+            match self.once {
+                true => settled(self.numbered.clone()).await,
                 false => std::future::pending().await,
             }
         };
@@ -292,13 +284,13 @@ impl OnNode {
             ending.send_replace(true);
         };
         let serves = async {
-            let summary = serving.run(input, belongs, stop, is_settled, once).await;
+            let summary = self.serving.run(input, belongs, stop, is_settled, self.once).await;
             ending.send_replace(true);
             summary
         };
         let both = async { tokio::join!(serves, numbers).0 };
-        let mut summary = crate::reporting(events, tell, both).await;
-        summary.number(numbered, &node, once);
+        let mut summary = crate::reporting(self.events, tell, both).await;
+        summary.number(self.numbered, &self.node, self.once);
         summary
     }
 }

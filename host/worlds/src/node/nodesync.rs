@@ -177,7 +177,7 @@ impl Numbering {
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let beating = self.parts.host_status.begin_loop("nodesync");
         let ending = ending(stop);
-        run_turns(self.turns(ending.clone()), ending, &beating, "nodes").await;
+        run_turns(self.turns(ending.clone()), ending, beating, "nodes").await;
         self.following.end().await;
         self.guest.instance.slot.sync();
     }

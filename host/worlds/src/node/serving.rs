@@ -107,14 +107,6 @@ pub(super) struct Serving {
     shown: Vec<Option<RendererStatus>>,
 }
 
-/// Why the loop ended.
-enum LoopEnd {
-    NothingLeft,
-    Stopped,
-    SourceEnded,
-    NotOurs(String),
-}
-
 impl Serving {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
@@ -152,12 +144,10 @@ impl Serving {
     ) -> Summary {
         self.kubernetes_events = input.events();
         // Each shows as queued until its first resync.
-        if let Some(processor) = &self.parts.processor {
-            let name = processor.instance.name();
+        let processor = self.parts.processor.iter().map(|guest| guest.instance.name());
+        let renderers = self.parts.rendering.statuses().await.into_iter().map(|at| at.name);
+        for name in processor.chain(renderers) {
             self.parts.host_status.changed(guest_of(&name), &name);
-        }
-        for at in self.parts.rendering.statuses().await {
-            self.parts.host_status.changed(guest_of(&at.name), &at.name);
         }
         let batches = match input.from {
             From::Once(all) => {
@@ -169,8 +159,7 @@ impl Serving {
         let ending = ending(stop);
         let beating = self.parts.host_status.begin_loop("services on this node");
         let turns = self.turns(batches, belongs, ending.clone(), others, once);
-        let end = run_turns(turns, ending.clone(), &beating, "services").await;
-        drop(beating);
+        let cut_short = run_turns(turns, ending.clone(), beating, "services").await.flatten();
         let until = ending.peek().copied();
         self.drain(until.unwrap_or_else(|| Instant::now() + STOP_GRACE)).await;
         self.parts.rendering.each_slot(InstanceSlot::sync).await;
@@ -183,9 +172,10 @@ impl Serving {
         if let Some(processor) = &mut self.parts.processor {
             processor.instance.slot.sync();
         }
-        self.summary(end.unwrap_or(LoopEnd::Stopped)).await
+        self.summary(cut_short, until.is_some()).await
     }
 
+    /// Returns why it ended early, if it was not asked to end.
     async fn turns(
         &mut self,
         mut batches: Option<Batches>,
@@ -193,7 +183,7 @@ impl Serving {
         ending: Shared<impl Future<Output = Instant>>,
         others: impl Future<Output = ()>,
         once: bool,
-    ) -> LoopEnd {
+    ) -> Option<String> {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let (mut others, mut others_settled) = (std::pin::pin!(others), false);
         let mut sync = ticks();
@@ -201,12 +191,12 @@ impl Serving {
             self.take_ready().await;
             self.show_wait();
             if once && others_settled && self.is_settled() {
-                return LoopEnd::NothingLeft;
+                return None;
             }
             let pause = self.pause();
             tokio::select! {
                 biased;
-                _ = ending.clone() => return LoopEnd::Stopped,
+                _ = ending.clone() => return None,
                 (of, handover) =
                     handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => match of {
                     None => self.hand_over(handover).await,
@@ -217,11 +207,11 @@ impl Serving {
                 Some(retried) = self.retries.join_next_with_id() => self.retry_ended(retried).await,
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
-                    Err(why) => return LoopEnd::NotOurs(why),
+                    Err(why) => return Some(why),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
                     Some(batch) => self.take_in(batch, || ending.peek().is_some()).await,
-                    None => return LoopEnd::SourceEnded,
+                    None => return Some("the source can't be watched any more".to_owned()),
                 },
                 Some(nodes) = next_nodes(&mut self.parts.nodes) => self.take_nodes(nodes).await,
                 () = &mut others, if !others_settled => others_settled = true,
@@ -440,31 +430,29 @@ impl Serving {
         self.controller.done(&work, outcome, self.now_ms());
     }
 
-    async fn summary(self, end: LoopEnd) -> Summary {
+    async fn summary(self, cut_short: Option<String>, is_stopped: bool) -> Summary {
         let statuses = self.parts.rendering.statuses().await;
         let wait = self.waits_for();
         let mut summary = Summary {
             nodes: self.nodes().len(),
             services: self.parts.rendering.services().await,
             problems: self.problems,
+            cut_short,
             ..Summary::default()
         };
         for renderer in statuses {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
-                let why = renderer.error.unwrap_or_else(|| renderers::not_received(&end, wait));
+                let why = renderer
+                    .error
+                    .unwrap_or_else(|| renderers::not_received(is_stopped, wait));
                 summary.failed.push((renderer.name, why));
             }
         }
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
             summary.failed.push((processor.instance.name(), error));
         }
-        summary.cut_short = match end {
-            LoopEnd::NothingLeft | LoopEnd::Stopped => None,
-            LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
-            LoopEnd::NotOurs(why) => Some(why),
-        };
         summary
     }
 }

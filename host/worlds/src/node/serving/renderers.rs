@@ -6,7 +6,7 @@ use trueup_controller::Outcome;
 use trueup_work::event::{Message, seconds};
 use trueup_work::lifecycle::active::{Active, Handover};
 
-use super::{LoopEnd, Serving, Work};
+use super::{Serving, Work};
 use crate::node::rendering::RendererStatus;
 use crate::node::{guest_of, own};
 
@@ -158,11 +158,11 @@ impl Serving {
 }
 
 /// Why a renderer without an error has not received the Services.
-pub(super) fn not_received(end: &LoopEnd, wait: Option<&str>) -> String {
-    let cause = match (end, wait) {
-        (LoopEnd::Stopped, _) => ": the host was stopped before".to_owned(),
-        (_, None) => String::new(),
-        (_, Some(what)) => format!(": they wait for {what}"),
+pub(super) fn not_received(is_stopped: bool, wait: Option<&str>) -> String {
+    let cause = match wait {
+        _ if is_stopped => ": the host was stopped before".to_owned(),
+        None => String::new(),
+        Some(what) => format!(": they wait for {what}"),
     };
     format!("it has not received the Services{cause}")
 }
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn an_interrupted_start_says_why_nothing_is_rendered() {
-        let why = |end| not_received(&end, Some("an approval"));
+        let why = |is_stopped| not_received(is_stopped, Some("an approval"));
         assert_eq!(
-            why(LoopEnd::Stopped),
+            why(true),
             "it has not received the Services: the host was stopped before"
         );
         assert_eq!(
-            why(LoopEnd::NothingLeft),
+            why(false),
             "it has not received the Services: they wait for an approval"
         );
     }
