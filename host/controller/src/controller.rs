@@ -206,15 +206,14 @@ impl<K: Ord + Clone> Controller<K> {
                 Some((pause_ms.max(RETRY_AFTER_MS_MIN), Reason::Work))
             }
         };
-        let next = match then {
+        let (pause_ms, reason) = match then {
             Then::Forgotten => {
                 self.keys.remove(key);
-                None
+                return None;
             }
-            Then::OnceMore => Some((0, Reason::Work)),
-            Then::AsItEnded => next,
+            Then::OnceMore => (0, Reason::Work),
+            Then::AsItEnded => next?,
         };
-        let (pause_ms, reason) = next?;
         let due_ms = now_ms.saturating_add(pause_ms);
         self.enqueue(key, due_ms, reason);
         Some(due_ms)

@@ -44,15 +44,13 @@ impl CallError {
         let guest = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
         let text = |cause: &dyn Display| text::cut(format!("{guest}: {cause}{backtrace}"), TEXT_BYTES_MAX);
-        if error.is::<Stop>() {
-            return match error.downcast::<Stop>() {
-                Ok(Stop::Tape(TapeError::Refused(refusal))) => Self::Trap(text(&refusal)),
-                Ok(Stop::Tape(tape)) => Self::Tape(tape),
-                Ok(stop @ Stop::TooLong { .. }) => Self::Deadline(text(&stop)),
-                Ok(stop) => Self::Trap(text(&stop)),
-                Err(error) => Self::Trap(text(&format_args!("{error:#}"))),
-            };
-        }
+        let error = match error.downcast::<Stop>() {
+            Ok(Stop::Tape(TapeError::Refused(refusal))) => return Self::Trap(text(&refusal)),
+            Ok(Stop::Tape(tape)) => return Self::Tape(tape),
+            Ok(stop @ Stop::TooLong { .. }) => return Self::Deadline(text(&stop)),
+            Ok(stop) => return Self::Trap(text(&stop)),
+            Err(error) => error,
+        };
         if let Some(exceeded) = error.downcast_ref::<DeadlineExceeded>() {
             return Self::Deadline(text(exceeded));
         }
@@ -68,13 +66,11 @@ impl CallError {
         }
         Self::Trap(match error.downcast_ref::<wasmtime::Trap>() {
             // A replay finds the same words in the same log.
-            Some(wasmtime::Trap::UnreachableCodeReached) => text(&format_args!(
-                "trapped: {}",
-                data.host
-                    .last_words
-                    .as_deref()
-                    .unwrap_or("`unreachable` (a panic, or an abort)")
-            )),
+            Some(wasmtime::Trap::UnreachableCodeReached) => {
+                let last_words = data.host.last_words.as_deref();
+                let why = last_words.unwrap_or("`unreachable` (a panic, or an abort)");
+                text(&format_args!("trapped: {why}"))
+            }
             Some(trap) => text(&format_args!("trapped: {trap}")),
             None => text(&format_args!("failed: {}", error.root_cause())),
         })
@@ -101,12 +97,9 @@ const RUNTIME: [&str; 6] = ["std::", "core::", "alloc::", "__rustc::", "rust_", 
 /// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`. Omits those of Rust's runtime, unless
 /// there are no others.
 fn frames(backtrace: &WasmBacktrace) -> String {
-    let mut names: Vec<String> = backtrace
-        .frames()
-        .iter()
-        .filter_map(|frame| frame.func_name())
-        .map(|name| format!("{:#}", rustc_demangle::demangle(name)))
-        .collect();
+    let names = backtrace.frames().iter().filter_map(|frame| frame.func_name());
+    let names = names.map(|name| format!("{:#}", rustc_demangle::demangle(name)));
+    let mut names: Vec<String> = names.collect();
     let is_guest = |name: &String| !RUNTIME.iter().any(|runtime| name.starts_with(runtime));
     if names.iter().any(is_guest) {
         names.retain(is_guest);

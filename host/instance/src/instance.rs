@@ -197,10 +197,8 @@ impl Instance {
 
 /// A guest's error text, which may be empty.
 fn said(error: &str) -> String {
-    let line = trueup_base::text::line(error);
-    if line.is_empty() {
-        "it does not say why".to_owned()
-    } else {
-        line
+    match trueup_base::text::line(error) {
+        line if line.is_empty() => "it does not say why".to_owned(),
+        line => line,
     }
 }

@@ -238,14 +238,10 @@ impl Instances {
     /// Why there is no result, as of [`Instance::call`]; or why the host can't record the end of the call: then the
     /// caller must not use the instance any more.
     pub async fn finish(&self, key: &str, instance: &mut Instance, interrupted: Interrupted) -> Answer {
-        let Interrupted {
-            at_ms,
-            call,
-            args,
-            answers,
-        } = interrupted;
+        let Interrupted { at_ms, call, args, .. } = interrupted;
         let tape = &mut instance.host_mut().tape;
-        tape.give_again(answers, asked_anew).map_err(CallError::from)?;
+        let given = tape.give_again(interrupted.answers, asked_anew);
+        given.map_err(CallError::from)?;
         let answer = instance.call_at(at_ms, &call, &args).await;
         let again = instance.host_mut().tape.given_again().unwrap_or_default();
         self.report_finished(key, &call, &again);

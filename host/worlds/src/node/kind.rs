@@ -53,19 +53,20 @@ impl Kind for OfThisNode {
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {
-        macro_rules! file {
-            ($name:literal) => {
-                (
-                    $name,
-                    include_str!(concat!("../../../../examples/services/", $name)),
-                )
-            };
-        }
         &[
-            file!("trueup.toml"),
-            file!("manifests/cart.yaml"),
-            file!("manifests/nodes.yaml"),
-            file!("manifests/pods.yaml"),
+            ("trueup.toml", include_str!("../../../../examples/services/trueup.toml")),
+            (
+                "manifests/cart.yaml",
+                include_str!("../../../../examples/services/manifests/cart.yaml"),
+            ),
+            (
+                "manifests/nodes.yaml",
+                include_str!("../../../../examples/services/manifests/nodes.yaml"),
+            ),
+            (
+                "manifests/pods.yaml",
+                include_str!("../../../../examples/services/manifests/pods.yaml"),
+            ),
         ]
     }
 

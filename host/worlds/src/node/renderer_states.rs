@@ -49,9 +49,7 @@ impl Expected {
                 self.services.remove(&key_of(&old.id));
                 self.services.insert(key_of(&new.id), new.clone());
             }
-            Call::DeleteService(OfService { service }) => {
-                self.services.remove(&key_of(&service.id));
-            }
+            Call::DeleteService(OfService { service }) => _ = self.services.remove(&key_of(&service.id)),
             Call::UpdateNodePortServices(args) => self.node_ips.clone_from(&args.node_ips),
             Call::UpdateLocalFrontendIfs(args) => self.frontend_ifs.clone_from(&args.new),
             Call::UpdateLocalBackendIfs(args) => self.backend_ifs.clone_from(&args.new),

@@ -89,12 +89,8 @@ impl Numbering {
             left -= 1;
             self.has_kube_nodes |= left == 0;
             match &change {
-                Change::KubeNodePut(node) => {
-                    self.kube_nodes.insert(node.name.clone(), node.clone());
-                }
-                Change::KubeNodeDeleted(name) => {
-                    self.kube_nodes.remove(name);
-                }
+                Change::KubeNodePut(node) => _ = self.kube_nodes.insert(node.name.clone(), node.clone()),
+                Change::KubeNodeDeleted(name) => _ = self.kube_nodes.remove(name),
                 Change::VppNodePut(_) | Change::VppNodeDeleted(_) => {}
             }
             self.update(change).await;

@@ -50,8 +50,7 @@ impl Serving {
     /// Sends the processor a full resync, or the nodes once more, which makes it send its pending changes.
     pub(super) async fn call_processor(&mut self) {
         if self.is_synced {
-            let nodes = self.nodes();
-            self.update(service::Event::Nodes(nodes)).await;
+            self.update(service::Event::Nodes(self.nodes())).await;
         } else {
             self.resync().await;
         }
@@ -103,8 +102,7 @@ impl Serving {
         }
         guest.supervisor.release(&name);
         self.set_aside = None;
-        let args = Resync { state };
-        let answer = guest.instance.call("processor.resync", &args, by).await;
+        let answer = guest.instance.call("processor.resync", &Resync { state }, by).await;
         // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
@@ -143,8 +141,7 @@ impl Serving {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
-                    let name = processor.instance.name();
-                    processor.supervisor.succeeded(&name);
+                    processor.supervisor.succeeded(&processor.instance.name());
                 }
                 self.suspect = None;
                 self.is_pending = answer.is_err();

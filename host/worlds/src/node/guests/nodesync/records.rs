@@ -31,12 +31,9 @@ pub struct Record {
 #[derive(Deserialize)]
 struct Json {
     name: String,
-    #[serde(default)]
     id: Option<Value>,
-    #[serde(default)]
     ip_addresses: Option<Vec<String>>,
     /// Old versions stored one more address here.
-    #[serde(default)]
     ip_address: Option<String>,
 }
 
