@@ -4,7 +4,7 @@ mod processing;
 mod renderers;
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -99,21 +99,22 @@ pub(super) struct Serving {
     error: Option<String>,
     /// What the log said last that the Services wait for. `None` if it said nothing.
     logged_wait: Option<&'static str>,
-    out_of_step: Vec<bool>,
-    /// Full resyncs of renderers in progress, and which renderer each is for.
-    retries: JoinSet<Result<(), String>>,
+    /// The renderers that need a full resync.
+    out_of_step: BTreeSet<usize>,
+    /// Full resyncs of renderers in progress: whether each was taken, and which renderer it is for.
+    retries: JoinSet<bool>,
     resyncing: BTreeMap<task::Id, usize>,
-    /// The last state of each renderer in the status. `None` if it is not there.
-    shown: Vec<Option<RendererStatus>>,
+    /// The last state of each renderer in the status, if it is there.
+    shown: BTreeMap<usize, RendererStatus>,
 }
 
 impl Serving {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             controller: Controller::new(parts.queue, parts.seed),
-            out_of_step: vec![false; parts.renderers.len()],
+            out_of_step: BTreeSet::new(),
             knows_nodes: parts.nodes.is_none(),
-            shown: vec![None; parts.renderers.len()],
+            shown: BTreeMap::new(),
             retries: JoinSet::new(),
             resyncing: BTreeMap::new(),
             parts,
@@ -284,8 +285,8 @@ impl Serving {
         }
         let given_up = |work| self.failures(work) >= FAILURES_MAX_ONCE;
         let service = (self.is_synced && !self.is_pending) || self.set_aside.is_some() || given_up(Work::Service);
-        let mut renderers = self.out_of_step.iter().enumerate();
-        service && renderers.all(|(renderer, is_out)| !is_out || given_up(Work::Renderer(renderer)))
+        let mut renderers = self.out_of_step.iter();
+        service && renderers.all(|renderer| given_up(Work::Renderer(*renderer)))
     }
 
     fn enqueue(&mut self, work: Work) {
@@ -303,9 +304,7 @@ impl Serving {
         self.controller.first(&Work::Service);
         self.parts.host_status.changed(guest_of(key), key);
         // The resync shows the state of this renderer anew, whatever it is.
-        for shown in &mut self.shown {
-            _ = shown.take_if(|at| at.name == key);
-        }
+        self.shown.retain(|_, at| at.name != key);
         Ok(())
     }
 

@@ -14,27 +14,11 @@ impl Serving {
     /// Starts a full resync of a renderer, beside the loop.
     pub(super) fn begin_resync(&mut self, renderer: usize) {
         let rendering = self.parts.rendering.clone();
-        let resync = async move { rendering.resync_beside(renderer).await };
+        let resync = async move { rendering.resync_beside(renderer).await.is_ok() };
         self.resyncing.insert(self.retries.spawn(resync).id(), renderer);
-        if let Some(Some(at)) = self.shown.get(renderer) {
+        if let Some(at) = self.shown.get(&renderer) {
             self.parts.host_status.began(guest_of(&at.name), &at.name);
         }
-    }
-
-    /// Takes in the end of such a task.
-    pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, Result<(), String>), JoinError>) {
-        let task = retried.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
-        let Some(renderer) = self.resyncing.remove(&task) else {
-            return;
-        };
-        let taken = match retried {
-            Ok((_, taken)) => taken,
-            Err(error) => {
-                self.parts.rendering.resync_aborted(renderer).await;
-                Err(format!("telling it everything broke off: {error}"))
-            }
-        };
-        self.retried(renderer, taken).await;
     }
 
     /// Makes another version of a renderer active. The renderer is not in a full resync.
@@ -45,26 +29,31 @@ impl Serving {
         self.follow_renderers().await;
         // The new version has no failures.
         self.controller.forget(&Work::Renderer(renderer));
-        if self.out_of_step.get(renderer).copied().unwrap_or_default() {
+        if self.out_of_step.contains(&renderer) {
             self.enqueue(Work::Renderer(renderer));
         }
     }
 
-    async fn retried(&mut self, renderer: usize, taken: Result<(), String>) {
-        let outcome = taken.as_ref().map_or(Outcome::Failure, |()| Outcome::Success);
+    /// Takes in the end of a full resync: whether the renderer took everything.
+    pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, bool), JoinError>) {
+        let task = retried.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
+        let Some(renderer) = self.resyncing.remove(&task) else {
+            return;
+        };
+        if retried.is_err() {
+            self.parts.rendering.resync_aborted(renderer).await;
+        }
+        let took = retried.is_ok_and(|(_, took)| took);
+        let outcome = if took { Outcome::Success } else { Outcome::Failure };
         self.done(Work::Renderer(renderer), outcome);
         // Its next try is a new one, whatever it answered.
-        if let Some(shown) = self.shown.get_mut(renderer) {
-            *shown = None;
-        }
+        self.shown.remove(&renderer);
         self.follow_renderers().await;
-        if let (Err(_), Some(Some(at))) = (&taken, self.shown.get(renderer))
-            && !at.is_set_aside
-        {
-            self.report_out_of_step(renderer, at);
-        }
-        let is_out = self.out_of_step.get(renderer).copied().unwrap_or_default();
-        if taken.is_err() {
+        let is_out = self.out_of_step.contains(&renderer);
+        if !took {
+            if let Some(at) = self.shown.get(&renderer).filter(|at| !at.is_set_aside) {
+                self.report_out_of_step(renderer, at);
+            }
             if is_out {
                 // The queue may have forgotten it meanwhile.
                 self.enqueue_retry(Work::Renderer(renderer));
@@ -92,25 +81,18 @@ impl Serving {
         }
         let statuses = self.parts.rendering.statuses().await;
         for (renderer, at) in statuses.into_iter().enumerate() {
-            let is_out = at.is_out_of_step;
-            let Some(was_out) = self.out_of_step.get_mut(renderer) else {
-                continue;
-            };
-            let was_out = std::mem::replace(was_out, is_out);
-            match (was_out, is_out) {
-                (false, true) => {
+            if at.is_out_of_step {
+                if self.out_of_step.insert(renderer) {
                     self.enqueue_retry(Work::Renderer(renderer));
                     self.report_out_of_step(renderer, &at);
                 }
-                (true, false) if !at.is_set_aside => {
-                    self.controller.forget(&Work::Renderer(renderer));
-                    let said = Message::outcome(&at.name, "true", "it has everything");
-                    let content = json!({ "renderer": at.name });
-                    _ = self.parts.events.send(own("in_step", content, said));
-                }
-                _ => {}
+            } else if self.out_of_step.remove(&renderer) && !at.is_set_aside {
+                self.controller.forget(&Work::Renderer(renderer));
+                let said = Message::outcome(&at.name, "true", "it has everything");
+                let content = json!({ "renderer": at.name });
+                _ = self.parts.events.send(own("in_step", content, said));
             }
-            if self.shown.get(renderer).and_then(Option::as_ref) == Some(&at) {
+            if self.shown.get(&renderer) == Some(&at) {
                 continue;
             }
             if at.is_in_step {
@@ -119,9 +101,7 @@ impl Serving {
             if let Some(guest) = self.parts.rendering.active(renderer).await {
                 self.show_renderer(renderer, &at, &guest);
             }
-            if let Some(shown) = self.shown.get_mut(renderer) {
-                *shown = Some(at);
-            }
+            self.shown.insert(renderer, at);
         }
     }
 
