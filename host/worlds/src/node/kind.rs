@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::value::to_raw_value;
+use trueup_base::text::counted;
 use trueup_config::{self as config, Config, ThisNode, World};
 use trueup_instance::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
@@ -110,9 +111,16 @@ impl Ready for Node<'_> {
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;
+            let line = format!(
+                "{}, {}: {} true, {} failed",
+                counted(summary.nodes, "node", "nodes"),
+                counted(summary.services, "service", "services"),
+                counted(summary.rendered.len(), "renderer", "renderers"),
+                summary.failed.len()
+            );
             Ok(Some(Summary {
-                is_true: summary.is_true(),
-                line: summary.to_string(),
+                is_true: summary.failed.is_empty() && summary.problems.is_empty() && summary.cut_short.is_none(),
+                line,
                 json,
                 cut_short: summary.cut_short,
                 problems: summary.problems,

@@ -29,7 +29,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior};
-use trueup_base::text::counted;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, ThisNode};
 use trueup_controller::Settings as ControllerSettings;
@@ -111,11 +110,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Whether everything is in its desired state and everything could be read.
-    pub fn is_true(&self) -> bool {
-        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
-    }
-
     fn number(&mut self, numbered: Option<watch::Receiver<NumberState>>, node: &str, once: bool) {
         match numbered.map(|numbered| numbered.borrow().clone()) {
             Some(NumberState::Numbered(id)) => self.id = Some(id),
@@ -125,19 +119,6 @@ impl Summary {
             }
             Some(NumberState::Pending) | None => {}
         }
-    }
-}
-
-impl std::fmt::Display for Summary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}, {}: {} true, {} failed",
-            counted(self.nodes, "node", "nodes"),
-            counted(self.services, "service", "services"),
-            counted(self.rendered.len(), "renderer", "renderers"),
-            self.failed.len()
-        )
     }
 }
 

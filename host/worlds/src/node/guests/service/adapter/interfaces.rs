@@ -57,32 +57,24 @@ impl Interfaces {
 /// # Errors
 /// `FILE:LINE: reason`, for the first invalid line.
 pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, String> {
-    let refused = |line: u64, reason: &str| Err(format!("{}:{line}: {}", file.display(), text::line(reason)));
-    let options = serde_saphyr::options! {
-        strict_booleans: true,
-        with_snippet: false,
-    };
-    let entries = match serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<String>>>>(text, options)
-    {
-        Ok(entries) => entries.unwrap_or_default(),
-        Err(error) => {
+    let refused = |line: u64, reason: &str| format!("{}:{line}: {}", file.display(), text::line(reason));
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    let entries: Option<BTreeMap<String, Spanned<String>>> = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| {
             let line = error.location().map_or(1, |location| location.line().max(1));
             let message = DefaultMessageFormatter.format_message(error.without_snippet());
-            return refused(line, &format!("must be lines such as `shop/web-0: tap1`: {message}"));
-        }
-    };
-    let mut entries: Vec<_> = entries.into_iter().collect();
+            refused(line, &format!("must be lines such as `shop/web-0: tap1`: {message}"))
+        })?;
+    let mut entries: Vec<_> = entries.into_iter().flatten().collect();
     entries.sort_by_key(|(_, interface)| interface.referenced.line());
     let mut interfaces = BTreeMap::new();
     for (pod, interface) in entries {
         let line = interface.referenced.line();
-        let id: Id = match pod.parse() {
-            Ok(id) => id,
-            Err(cause) => return refused(line, &format!("the pod {cause}")),
-        };
+        let id = pod.parse::<Id>();
+        let id = id.map_err(|cause| refused(line, &format!("the pod {cause}")))?;
         if let Some(cause) = mistake(&interface.value) {
             let name = interface.value.escape_debug();
-            return refused(line, &format!("pod `{id}`: the interface `{name}` {cause}"));
+            return Err(refused(line, &format!("pod `{id}`: the interface `{name}` {cause}")));
         }
         interfaces.insert(id, interface.value);
     }

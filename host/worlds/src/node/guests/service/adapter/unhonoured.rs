@@ -34,15 +34,12 @@ pub(super) fn of_service(id: &Id, service: &Service) -> Vec<String> {
         say("spec.clusterIPs", what);
     }
     if let Some(wish) = spec.traffic_distribution.as_deref().filter(|wish| !wish.is_empty()) {
-        let what = format!(
-            "`{}` changes nothing, traffic goes to every endpoint",
-            wish.escape_debug()
-        );
+        let wish = wish.escape_debug();
+        let what = format!("`{wish}` changes nothing, traffic goes to every endpoint");
         say("spec.trafficDistribution", what);
     }
-    if let Some(timeout_s) =
-        client_ip_timeout_s(spec).filter(|given| given.unsigned_abs() != AFFINITY_TIMEOUT_S_DEFAULT)
-    {
+    let timeout_s = client_ip_timeout_s(spec);
+    if let Some(timeout_s) = timeout_s.filter(|given| given.unsigned_abs() != AFFINITY_TIMEOUT_S_DEFAULT) {
         let what = format!("`nftables` keeps a client with its endpoint for longer than {timeout_s} s");
         say("spec.sessionAffinityConfig.clientIP.timeoutSeconds", what);
     }
