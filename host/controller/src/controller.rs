@@ -41,7 +41,7 @@ pub enum Outcome {
 pub struct TooManyKeys;
 
 /// The state of a key for a status page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyStatus {
     /// Failures since the last success.
     pub failures: u32,
@@ -85,11 +85,10 @@ enum Then {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     stage: Stage,
-    failures: u32,
+    /// Without what follows from the stage.
+    history: KeyStatus,
     /// The last growing pause, before jitter.
     pause_ms: Option<u64>,
-    last: Option<Outcome>,
-    runs: u64,
 }
 
 /// The queue. The crate's documentation lists its promises.
@@ -179,15 +178,16 @@ impl<K: Ord + Clone> Controller<K> {
         };
         self.running -= 1;
         entry.stage = Stage::AtRest;
-        entry.last = Some(outcome);
-        entry.runs += 1;
+        let history = &mut entry.history;
+        history.last = Some(outcome);
+        history.runs += 1;
 
         // Drawn for every run, so that one key's random numbers do not depend on how another's run ended.
         let chance = self.chance.next_u64();
         let Settings { backoff, resync_ms } = self.settings;
         let next = match outcome {
             Outcome::Success => {
-                entry.failures = 0;
+                history.failures = 0;
                 entry.pause_ms = None;
                 (resync_ms > 0).then(|| {
                     let soonest_ms = resync_ms.div_ceil(2);
@@ -195,14 +195,14 @@ impl<K: Ord + Clone> Controller<K> {
                 })
             }
             Outcome::Failure => {
-                entry.failures = entry.failures.saturating_add(1);
+                history.failures = history.failures.saturating_add(1);
                 let base_ms = backoff.next_base_ms(entry.pause_ms);
                 entry.pause_ms = Some(base_ms);
                 Some((backoff.with_jitter_ms(base_ms, chance), Reason::Work))
             }
             Outcome::Interrupted(pause_ms) => Some((pause_ms, Reason::Work)),
             Outcome::RetryAfter(pause_ms) => {
-                entry.failures = entry.failures.saturating_add(1);
+                history.failures = history.failures.saturating_add(1);
                 Some((pause_ms.max(RETRY_AFTER_MS_MIN), Reason::Work))
             }
         };
@@ -249,11 +249,9 @@ impl<K: Ord + Clone> Controller<K> {
             Stage::Running(_) | Stage::AtRest => None,
         };
         Some(KeyStatus {
-            failures: entry.failures,
             running: matches!(entry.stage, Stage::Running(_)),
             due_ms,
-            last: entry.last,
-            runs: entry.runs,
+            ..entry.history
         })
     }
 

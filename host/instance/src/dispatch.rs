@@ -28,20 +28,10 @@ impl InvokeError {
     }
 }
 
-/// The guest answered, but the answer has the wrong form. Like a trap, this is a fault of the guest.
-#[derive(Debug, thiserror::Error)]
-#[error("the answer of `{call}`: {error}")]
-pub struct Unreadable {
-    call: String,
-    error: serde_json::Error,
-}
-
-/// Parses the answer of a call.
-pub fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result<T, Unreadable> {
-    serde_json::from_str(answer.get()).map_err(|error| Unreadable {
-        call: call.to_owned(),
-        error,
-    })
+/// Parses the answer of a call. An answer of the wrong form is a fault of the guest, like a trap.
+pub fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result<T, InvokeError> {
+    let unreadable = |error| CallError::Trap(format!("the answer of `{call}`: {error}"));
+    Ok(serde_json::from_str(answer.get()).map_err(unreadable)?)
 }
 
 /// The exports of `trueup:guest/lifecycle`, which every world has.

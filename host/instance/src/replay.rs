@@ -260,7 +260,6 @@ pub async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, ReplayErr
 /// The outcome so far.
 pub fn outcome(host: &Host) -> Outcome {
     // A tape in a replay always has an outcome.
-    host.tape
-        .replay_outcome()
-        .unwrap_or(Outcome::Identical(Tally::default()))
+    let outcome = host.tape.replay_outcome();
+    outcome.unwrap_or(Outcome::Identical(Tally::default()))
 }

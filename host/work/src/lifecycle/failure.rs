@@ -1,7 +1,7 @@
 //! Why a call of a guest, or the turn of a key that made it, has no result.
 
 use trueup_controller::Outcome;
-use trueup_instance::dispatch::{InvokeError, Unreadable};
+use trueup_instance::dispatch::InvokeError;
 use trueup_instance::{OpenError, with_causes};
 
 /// How the turn of a key ended: the key is in its desired state. With `true`, nothing of it is left.
@@ -67,12 +67,6 @@ impl From<InvokeError> for Failure {
     fn from(error: InvokeError) -> Self {
         let blame = if error.is_fault() { Blame::Guest } else { Blame::Host };
         Self::new(blame, with_causes(error))
-    }
-}
-
-impl From<Unreadable> for Failure {
-    fn from(error: Unreadable) -> Self {
-        Self::of_guest(with_causes(error))
     }
 }
 

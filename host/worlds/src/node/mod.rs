@@ -253,19 +253,14 @@ impl OnNode {
                 numbering.run(ended.wait_for(|ending| *ending).map(drop)).await;
             }
         };
-        let is_settled = async {
-            match self.once {
-                true => settled(self.numbered.clone()).await,
-                false => std::future::pending().await,
-            }
-        };
         // Both loops hear of it at once. Each may then go on for a limited time.
         let stop = async {
             stop.await;
             ending.send_replace(true);
         };
         let serves = async {
-            let summary = self.serving.run(input, belongs, stop, is_settled, self.once).await;
+            let numbered = settled(self.numbered.clone());
+            let summary = self.serving.run(input, belongs, stop, numbered, self.once).await;
             ending.send_replace(true);
             summary
         };
@@ -276,7 +271,7 @@ impl OnNode {
     }
 }
 
-/// With `--once`: returns when the number exists, or assigning it failed too often.
+/// Returns when the number exists, or assigning it failed too often.
 async fn settled(numbered: Option<watch::Receiver<NumberState>>) {
     let Some(mut numbered) = numbered else { return };
     let is_settled = |state: &NumberState| match state {

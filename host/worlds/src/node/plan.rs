@@ -32,6 +32,7 @@ impl Recorded {
         let folder = instances.recording(key);
         let (mut entries, mut is_same_guest) = (Vec::new(), true);
         let digest = instances.program.guest.digest.to_string();
+        let is_resync = |entry: &Entry| matches!(&entry.event, Event::Call(call) if call.name == renderer::RESYNC);
         for number in segment_numbers(&folder).unwrap_or_default().into_iter().rev() {
             let Ok(mut segment) = Segment::read(&segment_path(&folder, number)) else {
                 break;
@@ -57,10 +58,6 @@ impl Recorded {
         };
         applied(&self.entries).ends_with(&applied(planned)) || is_rendered()
     }
-}
-
-fn is_resync(entry: &Entry) -> bool {
-    matches!(&entry.event, Event::Call(call) if call.name == renderer::RESYNC)
 }
 
 /// The texts that the packet filter got, with its answers.

@@ -129,17 +129,15 @@ pub(super) fn client_ip_timeout_s(spec: &ServiceSpec) -> Option<i32> {
 }
 
 fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {
-    let Some(given) = client_ip_timeout_s(spec) else {
-        return Ok(AFFINITY_TIMEOUT_S_DEFAULT);
-    };
-    let seconds = AFFINITY_TIMEOUT_S.contains(&given).then(|| given.unsigned_abs());
-    seconds.ok_or_else(|| {
-        format!(
+    match client_ip_timeout_s(spec) {
+        None => Ok(AFFINITY_TIMEOUT_S_DEFAULT),
+        Some(given) if AFFINITY_TIMEOUT_S.contains(&given) => Ok(given.unsigned_abs()),
+        Some(given) => Err(format!(
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds: was {given}, must be from {} to {}",
             AFFINITY_TIMEOUT_S.start(),
             AFFINITY_TIMEOUT_S.end()
-        )
-    })
+        )),
+    }
 }
 
 /// The protocol of a port.
