@@ -126,19 +126,17 @@ impl<K: Ord + Clone> Controller<K> {
     /// now.
     pub fn changed(&mut self, key: &K, now_ms: u64) -> Result<(), TooManyKeys> {
         let now_ms = self.clock(now_ms);
-        let Some(entry) = self.keys.get_mut(key) else {
+        if !self.keys.contains_key(key) {
             if self.keys.len() >= KEYS_MAX {
                 return Err(TooManyKeys);
             }
             self.keys.insert(key.clone(), Entry::default());
-            self.enqueue(key, now_ms, Reason::Work);
-            return Ok(());
-        };
-        match &mut entry.stage {
-            Stage::Running(then) => *then = Then::OnceMore,
+        }
+        match self.keys.get_mut(key).map(|entry| &mut entry.stage) {
+            Some(Stage::Running(then)) => *then = Then::OnceMore,
             // It keeps its place in line. Otherwise a key that changes all the time would go to the end each time.
-            Stage::Queued((due_ms, _), Reason::Work) if *due_ms <= now_ms => {}
-            Stage::Queued(..) | Stage::AtRest => self.enqueue(key, now_ms, Reason::Work),
+            Some(Stage::Queued((due_ms, _), Reason::Work)) if *due_ms <= now_ms => {}
+            _ => self.enqueue(key, now_ms, Reason::Work),
         }
         Ok(())
     }
@@ -222,8 +220,7 @@ impl<K: Ord + Clone> Controller<K> {
     /// Drops the key and its history: the controller neither retries nor resyncs it. If it is running, that run
     /// continues, and the key is dropped when it is done; a later change brings it back.
     pub fn forget(&mut self, key: &K) {
-        let Some(entry) = self.keys.get_mut(key) else { return };
-        if let Stage::Running(then) = &mut entry.stage {
+        if let Some(Stage::Running(then)) = self.keys.get_mut(key).map(|entry| &mut entry.stage) {
             *then = Then::Forgotten;
             return;
         }

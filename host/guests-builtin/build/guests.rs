@@ -12,16 +12,18 @@ use std::process::Command;
 /// The target of guests: no `wasi:*`, so that a guest imports only its world.
 const TARGET: &str = "wasm32-unknown-unknown";
 
+type Text = &'static str;
+
 /// A guest that ships with trueup. Its package is `guests/NAME`.
 pub(crate) struct Source {
     /// Its name in configurations and scenarios.
-    pub(crate) name: &'static str,
+    pub(crate) name: Text,
     /// Its version: a bare name means version 1 forever.
-    pub(crate) version: &'static str,
+    pub(crate) version: Text,
     /// The features that distinguish this version.
-    pub(crate) features: &'static [&'static str],
+    pub(crate) features: &'static [Text],
     /// The world that it implements.
-    pub(crate) world: &'static str,
+    pub(crate) world: Text,
 }
 
 /// Every guest that ships, in the order of `guest list`: name, version, features, world.
@@ -38,12 +40,7 @@ pub(crate) const SOURCES: &[Source] = &[
 ];
 
 /// An entry of [`SOURCES`].
-const fn ships(
-    name: &'static str,
-    version: &'static str,
-    features: &'static [&'static str],
-    world: &'static str,
-) -> Source {
+const fn ships(name: Text, version: Text, features: &'static [Text], world: Text) -> Source {
     Source {
         name,
         version,

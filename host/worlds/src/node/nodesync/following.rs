@@ -49,18 +49,14 @@ impl Following {
     /// Waits for what comes next. `None` at rest, also after an error. Cancel-safe: a later call loses nothing and
     /// starts nothing again.
     pub(super) async fn next(&mut self) -> Option<Result<Followed, etcd::Error>> {
-        let (follow, followed) = match self.coming.join_next().await? {
-            Ok(came) => came,
-            Err(error) => {
-                return Some(Err(etcd::Error::Unavailable(format!(
-                    "the task that reads it: {error}"
-                ))));
+        let came = self.coming.join_next().await?;
+        let broken = |error| etcd::Error::Unavailable(format!("the task that reads it: {error}"));
+        Some(came.map_err(broken).and_then(|(follow, followed)| {
+            if followed.is_ok() {
+                self.coming.spawn(step(follow));
             }
-        };
-        if followed.is_ok() {
-            self.coming.spawn(step(follow));
-        }
-        Some(followed)
+            followed
+        }))
     }
 
     /// Stops following. Once this returns, no request to the store is left.
