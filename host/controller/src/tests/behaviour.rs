@@ -243,3 +243,17 @@ fn an_interrupted_key_runs_again_at_once_and_keeps_its_failures() {
     assert_eq!(queue.status(&"a").unwrap().failures, 1);
     assert_eq!(queue.take_ready(5), Some("a"));
 }
+
+#[test]
+fn a_named_key_is_taken_only_if_it_is_queued_and_others_keep_their_turns() {
+    let mut queue = failed_a(0);
+    queue.changed(&"b", 0).unwrap();
+    queue.take(&"a");
+    assert!(queue.status(&"a").unwrap().running, "it was not due yet");
+    for key in ["a", "c"] {
+        queue.take(&key);
+    }
+    assert_eq!((queue.running(), queue.waiting(), queue.len()), (1, 1, 2));
+    assert_eq!(take_all(&mut queue, 0), ["b"]);
+    assert_eq!(queue.done(&"a", Outcome::Success, 0), None);
+}
