@@ -5,6 +5,7 @@ mod renderers;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use futures_util::future::Shared;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
+use trueup_base::clock::SystemClock;
+use trueup_capabilities::holdings::Kept;
+use trueup_config::Guest;
 use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::event::Event;
@@ -21,11 +25,10 @@ use trueup_work::kubernetes::{Events, ObjectEvent};
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
+use trueup_work::object_counts::ObjectCounts;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::{Finished, HostStatus};
 
-pub(super) use self::source::Approval;
-use self::source::approved;
 use super::ending::{STOP_GRACE, ending, run_turns};
 use super::nodesync::KnownNodes;
 use super::rendering::{RendererStatus, Rendering};
@@ -485,4 +488,51 @@ async fn next_nodes(nodes: &mut Option<watch::Receiver<KnownNodes>>) -> Option<K
     let nodes = nodes.as_mut()?;
     nodes.changed().await.ok()?;
     Some(nodes.borrow_and_update().clone())
+}
+
+/// Services that the source no longer shows stay rendered until an operator approves their removal.
+///
+/// The part of the processor that approvals need.
+pub(super) struct Approval {
+    active: Arc<Active>,
+    held: Option<ObjectCounts>,
+}
+
+impl Approval {
+    /// Continues from what the last process rendered, if that can be read.
+    pub(super) fn new(active: Arc<Active>, state_dir: &Path, guest: &Guest) -> Self {
+        let held = ObjectCounts::open(state_dir, service::NAME);
+        let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
+        let held = held.ok();
+        active.quotas.holdings.guard(guest.approve_above, Arc::new(SystemClock));
+        let kept = held.as_ref().map_or_else(Kept::default, ObjectCounts::kept);
+        active.quotas.holdings.restore(kept);
+        let held = held.filter(|_| active.plan.is_none());
+        Self { active, held }
+    }
+
+    /// Keeps what is rendered for the next process: immediately if `now`, else when it is due.
+    fn keep(&mut self, now: bool) {
+        let Some(held) = &mut self.held else { return };
+        if let Err(error) = held.keep(&self.active.quotas.holdings, now) {
+            tracing::warn!("which Services are rendered is not kept for the next start: {error}");
+        }
+    }
+
+    /// One line if Services wait.
+    fn problem(&self) -> Option<String> {
+        let waiting = self.active.quotas.holdings.waiting()?;
+        Some(format!(
+            "{} are gone from the source: they stay rendered until that is approved, or they are back; type: trueup approve \
+             {}, or run it with --once --approve",
+            waiting.text("Services"),
+            service::NAME
+        ))
+    }
+}
+
+/// Waits until an operator approves what waits. `None` without an `approval`.
+async fn approved(approval: Option<&Approval>) -> Option<()> {
+    approval?.active.approved.notified().await;
+    Some(())
 }

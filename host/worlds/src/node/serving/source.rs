@@ -1,22 +1,14 @@
-//! Takes in the source, and shows what an operator should know of it. Services that it no longer shows stay rendered
-//! until an operator approves their removal.
+//! Takes in the source, and shows what an operator should know of it.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use trueup_base::clock::SystemClock;
-use trueup_capabilities::holdings::Kept;
-use trueup_config::Guest;
 use trueup_controller::Outcome;
 use trueup_sources::Batch;
 use trueup_work::event::Event;
 use trueup_work::input::nothing_there;
-use trueup_work::lifecycle::active::Active;
-use trueup_work::object_counts::ObjectCounts;
 use trueup_work::status::SourceRead;
 
-use super::{Serving, Work};
-use crate::node::guests::service;
+use super::{Approval, Serving, Work};
 use crate::node::guests::service::adapter::Changes;
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
@@ -107,49 +99,4 @@ impl Serving {
             problems: self.problems.get(..in_the_source).unwrap_or_default(),
         });
     }
-}
-
-/// The part of the processor that approvals need.
-pub(in crate::node) struct Approval {
-    pub(super) active: Arc<Active>,
-    held: Option<ObjectCounts>,
-}
-
-impl Approval {
-    /// Continues from what the last process rendered, if that can be read.
-    pub(in crate::node) fn new(active: Arc<Active>, state_dir: &Path, guest: &Guest) -> Self {
-        let held = ObjectCounts::open(state_dir, service::NAME);
-        let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
-        let held = held.ok();
-        active.quotas.holdings.guard(guest.approve_above, Arc::new(SystemClock));
-        let kept = held.as_ref().map_or_else(Kept::default, ObjectCounts::kept);
-        active.quotas.holdings.restore(kept);
-        let held = held.filter(|_| active.plan.is_none());
-        Self { active, held }
-    }
-
-    /// Keeps what is rendered for the next process: immediately if `now`, else when it is due.
-    pub(super) fn keep(&mut self, now: bool) {
-        let Some(held) = &mut self.held else { return };
-        if let Err(error) = held.keep(&self.active.quotas.holdings, now) {
-            tracing::warn!("which Services are rendered is not kept for the next start: {error}");
-        }
-    }
-
-    /// One line if Services wait.
-    pub(super) fn problem(&self) -> Option<String> {
-        let waiting = self.active.quotas.holdings.waiting()?;
-        Some(format!(
-            "{} are gone from the source: they stay rendered until that is approved, or they are back; type: trueup approve \
-             {}, or run it with --once --approve",
-            waiting.text("Services"),
-            service::NAME
-        ))
-    }
-}
-
-/// Waits until an operator approves what waits. `None` without an `approval`.
-pub(super) async fn approved(approval: Option<&Approval>) -> Option<()> {
-    approval?.active.approved.notified().await;
-    Some(())
 }
