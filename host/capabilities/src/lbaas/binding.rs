@@ -56,11 +56,8 @@ impl<'a> Guard<'a> {
             // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
         }
-        let (holdings, key, count) = (
-            &self.backends.quotas.holdings,
-            &self.identity.instance,
-            refs.len() as u64,
-        );
+        let holdings = &self.backends.quotas.holdings;
+        let (key, count) = (&self.identity.instance, refs.len() as u64);
         let (grant, foreseen, removing) = (self.lbaas_grant(), self.foreseen, self.removing);
         let is_limited = foreseen.is_none() && quota::limits(grant, removing);
         let has = self.blast.left.unwrap_or_default();
@@ -70,13 +67,13 @@ impl<'a> Guard<'a> {
         }
         let (limit, what) = match self.blast.above(grant, refs, (foreseen, removing)) {
             Some(above) => above,
-            None => match holdings.admit(key, count) {
-                Ok(()) => return Ok(()),
-                Err(why) => {
-                    self.refused.is_repeated = true;
-                    ("approve_above", why)
-                }
-            },
+            None => {
+                let Err(why) = holdings.admit(key, count) else {
+                    return Ok(());
+                };
+                self.refused.is_repeated = true;
+                ("approve_above", why)
+            }
         };
         Err(Error::AccessDenied(self.refuse(limit, what, refs.len())))
     }
@@ -120,78 +117,48 @@ impl<'a> Guard<'a> {
         Ok(readable)
     }
 
-    /// Checks each entry of an admitted list: granted ones go to the backend, the rest is answered here.
-    async fn sift<'e, T: Clone>(
+    /// Asks the backend about the entries of an admitted list that are granted, and refuses the others. The answers have
+    /// the order of the entries.
+    async fn each<'e, T: Clone, R, Fut>(
         &mut self,
         access: Access,
         entries: &'e [T],
         admitted: Result<(), Error>,
         owners: impl Fn(&T) -> Vec<Parent>,
-    ) -> Sifted<'a, 'e, T> {
-        let mut sifted = Sifted {
-            call: self.call,
-            api: None,
-            granted: Cow::Borrowed(&[]),
-            refusals: vec![None; entries.len()],
-        };
+        question: impl FnOnce(&mut Self, &'a dyn Api, Cow<'e, [T]>) -> Fut,
+    ) -> Vec<Result<R, Error>>
+    where
+        Fut: Future<Output = Vec<Result<R, Error>>>,
+    {
         let api = match admitted.and_then(|()| self.lbaas()) {
             Ok(api) => api,
-            Err(refusal) => {
-                sifted.refusals.fill(Some(refusal));
-                return sifted;
-            }
+            Err(refusal) => return entries.iter().map(|_| Err(refusal.clone())).collect(),
         };
-        sifted.granted = Cow::Borrowed(entries);
+        let mut refusals = vec![None; entries.len()];
+        let mut granted = Cow::Borrowed(entries);
         if !self.grants.allow_all(LBAAS, access) {
-            let mut granted = Vec::with_capacity(entries.len());
-            for (entry, refusal) in entries.iter().zip(&mut sifted.refusals) {
+            for (entry, refusal) in entries.iter().zip(&mut refusals) {
                 for owner in owners(entry) {
                     *refusal = self.check_owner(access, owner).await.err();
                     if refusal.is_some() {
                         break;
                     }
                 }
-                if refusal.is_none() {
-                    granted.push(entry.clone());
-                }
             }
-            sifted.granted = Cow::Owned(granted);
+            let admitted = entries.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
+            granted = admitted.map(|(entry, _)| entry.clone()).collect();
         }
-        sifted.api = Some(api).filter(|_| !sifted.granted.is_empty());
-        sifted
-    }
-}
-
-/// The granted entries of a list, and why the others are refused.
-struct Sifted<'a, 'e, T: Clone> {
-    call: &'a str,
-    /// Answers the granted entries; `None` if there are none.
-    api: Option<&'a dyn Api>,
-    granted: Cow<'e, [T]>,
-    /// One per entry, in order.
-    refusals: Vec<Option<Error>>,
-}
-
-impl<'a, 'e, T: Clone> Sifted<'a, 'e, T> {
-    /// The backend's answers and the refusals, in the order of the entries.
-    async fn answers<R, F, Fut>(self, question: F) -> Vec<Result<R, Error>>
-    where
-        F: FnOnce(&'a dyn Api, Cow<'e, [T]>) -> Fut,
-        Fut: Future<Output = Vec<Result<R, Error>>>,
-    {
-        let answers = match self.api {
-            Some(api) => question(api, self.granted).await,
-            None => Vec::new(),
-        };
-        let mut answers = answers.into_iter();
+        let mut answers = Vec::new().into_iter();
+        if !granted.is_empty() {
+            answers = question(self, api, granted).await.into_iter();
+        }
         let missing = || {
-            Err(Error::Unavailable(format!(
-                "the backend gave fewer answers than `{}` has entries",
-                self.call
-            )))
+            let call = self.call;
+            let text = format!("the backend gave fewer answers than `{call}` has entries");
+            Err(Error::Unavailable(text))
         };
         let answer = |refusal: Option<Error>| refusal.map_or_else(|| answers.next().unwrap_or_else(missing), Err);
-        self.refusals.into_iter().map(answer).collect()
+        refusals.into_iter().map(answer).collect()
     }
 }
 
@@ -246,8 +213,10 @@ impl api::Host for Host {
         let args = args!(refs: Vec<ObjectRef>);
         let got = self.ask("api.get", &args, async |mut guard| {
             let admitted = guard.count_lbaas(refs.len());
-            let sifted = guard.sift(Access::Read, &refs, admitted, of_ref).await;
-            let answers = sifted.answers(async |api, refs| api.get(&refs).await).await;
+            let answers = guard.each(Access::Read, &refs, admitted, of_ref, |_, api, refs| async move {
+                api.get(&refs).await
+            });
+            let answers = answers.await;
             guard.blast.see(guard.lbaas_grant(), answers.iter().flatten());
             answers
         });
@@ -260,8 +229,11 @@ impl api::Host for Host {
         let args = args!(specs: Vec<Spec>, tags: Vec<String>);
         let created = self.ask("api.create", &args, async |mut guard| {
             let admitted = guard.count_lbaas(specs.len());
-            let sifted = guard.sift(Access::Write, &specs, admitted, referred).await;
-            let answers = sifted.answers(async |api, specs| api.create(&specs, &tags).await).await;
+            let tags = &tags;
+            let answers = guard.each(Access::Write, &specs, admitted, referred, |_, api, specs| async move {
+                api.create(&specs, tags).await
+            });
+            let answers = answers.await;
             guard.see_owners(Access::Write, answers.iter().flatten());
             guard.blast.make(guard.lbaas_grant(), answers.iter().flatten());
             answers
@@ -280,8 +252,10 @@ impl api::Host for Host {
     async fn reset(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
         self.ask("api.reset", &args!(refs: Vec<ObjectRef>), async |mut guard| {
             let admitted = guard.count_lbaas(refs.len());
-            let sifted = guard.sift(Access::Write, &refs, admitted, of_ref).await;
-            sifted.answers(async |api, refs| api.reset(&refs).await).await
+            let answers = guard.each(Access::Write, &refs, admitted, of_ref, |_, api, refs| async move {
+                api.reset(&refs).await
+            });
+            answers.await
         })
         .await
     }
@@ -291,9 +265,11 @@ impl api::Host for Host {
         let destroyed = self.ask("api.destroy", &args, async |mut guard| {
             let counted = guard.count_lbaas(refs.len());
             let admitted = counted.and_then(|()| guard.check_blast(&refs));
-            let sifted = guard.sift(Access::Write, &refs, admitted, of_ref).await;
-            guard.blast.send(guard.lbaas_grant(), &sifted.granted);
-            sifted.answers(async |api, refs| api.destroy(&refs).await).await
+            let answers = guard.each(Access::Write, &refs, admitted, of_ref, |guard, api, refs| {
+                guard.blast.send(guard.lbaas_grant(), &refs);
+                async move { api.destroy(&refs).await }
+            });
+            answers.await
         });
         let answers = destroyed.await?;
         let count = succeeded(&answers);

@@ -73,53 +73,32 @@ impl Planned {
 
     /// Objects that lack the tag by which they are listed: a real run tags them first.
     pub fn leftovers(&self) -> Vec<Object> {
-        self.seen(|seen| seen.leftovers.clone())
-    }
-
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(&mut self.seen.lock())
+        self.seen.lock().leftovers.clone()
     }
 
     fn see(&self, object: &Object) -> bool {
-        self.seen(|seen| seen.resources.insert(object.reference()))
+        self.seen.lock().resources.insert(object.reference())
     }
 
     /// Reads referenced objects that were not seen yet.
     async fn read(&self, refs: &[ObjectRef]) -> Result<(), Error> {
-        let unseen: Vec<ObjectRef> = self.seen(|seen| {
+        let unseen: Vec<ObjectRef> = {
+            let seen = self.seen.lock();
             let is_new = |reference: &&ObjectRef| !seen.resources.contains(*reference);
             refs.iter().filter(is_new).cloned().collect()
-        });
+        };
         if unseen.is_empty() {
             return Ok(());
         }
         for answer in self.real.get(&unseen).await {
             match answer {
-                Ok(object) => self.take_over(object),
-                Err(Error::NotFound) => {}
+                Ok(object) if self.see(&object) => {
+                    self.simulated.put(Resource::of(settled(object), BTreeSet::new()));
+                }
+                Ok(_) | Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
-    }
-
-    async fn is_simulated(&self, object: &Object) -> bool {
-        matches!(self.simulated.get(&[object.reference()]).await.as_slice(), [Ok(_)])
-    }
-
-    fn take_over(&self, object: Object) {
-        if self.see(&object) {
-            self.simulated.put(Resource::of(settled(object), BTreeSet::new()));
-        }
-    }
-
-    async fn read_load_balancer(&self, identifier: &str) -> Result<(), Error> {
-        if self.seen(|seen| seen.load_balancers.contains(identifier)) {
-            return Ok(());
-        }
-        let state = self.real.load_balancer(identifier).await?;
-        self.simulated.put_load_balancer(identifier.to_owned(), state);
-        self.seen(|seen| seen.load_balancers.insert(identifier.to_owned()));
         Ok(())
     }
 }
@@ -137,25 +116,30 @@ fn settled(object: Object) -> Object {
 #[async_trait]
 impl Api for Planned {
     async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
-        self.read_load_balancer(identifier).await?;
+        if !self.seen.lock().load_balancers.contains(identifier) {
+            let state = self.real.load_balancer(identifier).await?;
+            self.simulated.put_load_balancer(identifier.to_owned(), state);
+            self.seen.lock().load_balancers.insert(identifier.to_owned());
+        }
         self.simulated.load_balancer(identifier).await
     }
 
     async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
-        if !self.seen(|seen| seen.tags.contains(tag)) {
+        if !self.seen.lock().tags.contains(tag) {
             let mut listed = self.real.list_tagged(tag).await?;
             let leftovers = self.real.leftovers(tag).await?;
             listed.extend(leftovers.iter().cloned());
-            self.seen(|seen| seen.leftovers.extend(leftovers));
+            self.seen.lock().leftovers.extend(leftovers);
             // An object that the plan has destroyed must not come back with a second tag's list.
             let mut there = Vec::with_capacity(listed.len());
             for object in listed {
-                if self.see(&object) || self.is_simulated(&object).await {
+                let is_new = self.see(&object);
+                if is_new || matches!(*self.simulated.get(&[object.reference()]).await, [Ok(_)]) {
                     there.push(settled(object));
                 }
             }
             self.simulated.fill(tag, &there);
-            self.seen(|seen| seen.tags.insert(tag.to_owned()));
+            self.seen.lock().tags.insert(tag.to_owned());
         }
         self.simulated.list_tagged(tag).await
     }

@@ -3,6 +3,7 @@
 //! The load balancer of a resource, and its name, are found in the answers of any question of the same guest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -95,16 +96,9 @@ impl Reading for Reader {
     }
 
     fn called(&mut self, call: &Call) {
-        #[derive(Deserialize)]
-        struct Reconcile {
-            desired: Desired,
-        }
-        #[derive(Deserialize)]
-        struct Desired {
-            load_balancers: BTreeSet<String>,
-        }
         if call.name == "reconciliation.reconcile" {
-            let named = parsed::<Reconcile>(&call.args).map(|args| args.desired.load_balancers);
+            let args = parsed::<Value>(&call.args);
+            let named = args.and_then(|args| BTreeSet::deserialize(args.pointer("/desired/load_balancers")?).ok());
             self.named.extend(named);
         }
     }
@@ -140,8 +134,8 @@ impl Reading for Reader {
     /// refused one is not granted just because it is named.
     fn complete(&self, grant: &mut Grant) {
         let refused = |access: Access, named: &str| {
-            self.refused
-                .contains(&format!("no grant to {access} load balancer `{named}`"))
+            let text = format!("no grant to {access} load balancer `{named}`");
+            self.refused.contains(&text)
         };
         let mut writable = Vec::new();
         for named in &self.named {
@@ -193,25 +187,22 @@ impl Reader {
             "api.reset" => Action::Reset,
             _ => return Vec::new(),
         };
-        let objects: Vec<(Kind, String, String)> = if action == Action::Create {
-            let specs = Args::of(ask).specs;
-            let each = specs.iter();
-            each.map(|spec| (spec.kind(), spec.name().to_owned(), details(spec, &named)))
-                .collect()
-        } else {
-            let each = Args::of(ask).refs.into_iter().map(|reference| {
-                let spec = self.seen.get(&reference);
-                let details = spec.map(|spec| details(spec, &named)).unwrap_or_default();
-                (
-                    reference.kind,
-                    self.name(reference.kind, &reference.identifier),
-                    details,
-                )
-            });
-            each.collect()
-        };
-        let errors = errors(ask, objects.len());
-        let each = objects.into_iter().zip(errors);
+        let Args { specs, refs, .. } = Args::of(ask);
+        let created = specs.iter().map(|spec| {
+            let details = details(spec, &named);
+            (spec.kind(), spec.name().to_owned(), details)
+        });
+        let existing = refs.iter().map(|reference| {
+            let details = self.seen.get(reference).map(|spec| details(spec, &named));
+            let kind = reference.kind;
+            (
+                kind,
+                self.name(kind, &reference.identifier),
+                details.unwrap_or_default(),
+            )
+        });
+        // A question has either the ones or the others.
+        let each = created.chain(existing).zip(errors(ask));
         each.map(|((kind, name, details), error)| Write {
             n,
             action,
@@ -230,11 +221,10 @@ impl Reader {
         for spec in Args::of(ask).specs {
             match answers.next() {
                 Some(Err(Error::AccessDenied(what))) => needs.push(Need::Refused(what)),
-                _ => needs.extend(
-                    referred(&spec)
-                        .into_iter()
-                        .map(|owner| self.owner(Access::Write, owner)),
-                ),
+                _ => {
+                    let owners = referred(&spec).into_iter();
+                    needs.extend(owners.map(|owner| self.owner(Access::Write, owner)));
+                }
             }
         }
         needs
@@ -304,14 +294,10 @@ fn answers<T: DeserializeOwned>(ask: &Ask) -> impl Iterator<Item = Result<T, Err
     answer::<Vec<Result<T, Error>>>(ask).unwrap_or_default().into_iter()
 }
 
-/// Why each of `count` elements failed. `None` if it succeeded.
-fn errors(ask: &Ask, count: usize) -> Vec<Option<String>> {
-    if ask.answer.is_none() {
-        return vec![Some(NO_ANSWER.to_owned()); count];
-    }
+/// Why each element failed, without end. `None` if it succeeded.
+fn errors(ask: &Ask) -> impl Iterator<Item = Option<String>> + use<> {
     let answers: Vec<Value> = answer(ask).unwrap_or_default();
-    let error = |answer: &Value| answer.get("Err").map(ToString::to_string);
-    let mut errors: Vec<Option<String>> = answers.iter().map(error).collect();
-    errors.resize(count, None);
-    errors
+    let errors = answers.into_iter().map(|answer| Some(answer.get("Err")?.to_string()));
+    let of_others = ask.answer.is_none().then(|| NO_ANSWER.to_owned());
+    errors.chain(iter::repeat(of_others))
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
 
 use super::{Api, Error, Kind, Object, ObjectRef, Parent, Spec, State, referred};
-use crate::faults::{Faults, Turn};
+use crate::faults::Faults;
 use async_trait::async_trait;
 
 /// One resource, as in scenarios and dumps.
@@ -73,11 +73,12 @@ impl Simulated {
 
     /// Takes over a real list for `tag`: adds new resources with that tag, and adds the tag to existing ones.
     pub fn fill(&self, tag: &str, listed: &[Object]) {
-        let mut store = self.store.lock();
+        let store = &mut *self.store.lock();
         for object in listed {
             let key = object.reference();
-            if store.objects.contains_key(&key) {
-                store.tag(key, tag);
+            if let Some(stored) = store.objects.get_mut(&key) {
+                stored.resource.tags.insert(tag.to_owned());
+                store.by_tag.entry(tag.to_owned()).or_default().insert(key);
             } else {
                 store.insert(Resource::of(object.clone(), [tag.to_owned()].into()), None);
             }
@@ -131,16 +132,6 @@ impl Simulated {
         };
         entries.iter().map(&mut answer).collect()
     }
-
-    fn look(&self, turn: &mut Turn<'_>, reference: &ObjectRef) -> Result<Object, Error> {
-        if let Some(answer) = turn.entry(reference) {
-            return answer;
-        }
-        let now_ms = self.clock.now_ms();
-        let store = self.store.lock();
-        let stored = store.objects.get(reference).ok_or(Error::NotFound)?;
-        Ok(stored.object(now_ms))
-    }
 }
 
 #[async_trait]
@@ -157,8 +148,16 @@ impl Api for Simulated {
 
     async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
         let mut turn = self.faults.turn("api.get");
-        turn.list(refs)
-            .unwrap_or_else(|| refs.iter().map(|reference| self.look(&mut turn, reference)).collect())
+        if let Some(answer) = turn.list(refs) {
+            return answer;
+        }
+        let (now_ms, store) = (self.clock.now_ms(), self.store.lock());
+        let mut look = |reference| {
+            let stored = || store.objects.get(reference).ok_or(Error::NotFound);
+            let answer = turn.entry(reference);
+            answer.unwrap_or_else(|| Ok(stored()?.object(now_ms)))
+        };
+        refs.iter().map(&mut look).collect()
     }
 
     async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
@@ -282,13 +281,6 @@ impl Store {
         }
     }
 
-    fn tag(&mut self, key: ObjectRef, tag: &str) {
-        if let Some(stored) = self.objects.get_mut(&key) {
-            stored.resource.tags.insert(tag.to_owned());
-            self.by_tag.entry(tag.to_owned()).or_default().insert(key);
-        }
-    }
-
     fn tagged(&self, tag: &str, now_ms: u64) -> Vec<Object> {
         let Some(keys) = self.by_tag.get(tag) else {
             return Vec::new();
@@ -316,16 +308,12 @@ impl Store {
 
     /// `KIND-N`, with the next N whose identifier no resource of any kind has.
     fn new_identifier(&mut self, kind: Kind) -> String {
-        let is_used = |objects: &BTreeMap<ObjectRef, Stored>, identifier: &str| {
-            Kind::ALL
-                .into_iter()
-                .any(|kind| objects.contains_key(&ObjectRef::new(kind, identifier)))
-        };
         loop {
             let number = self.numbers.entry(kind).or_default();
             *number += 1;
             let identifier = format!("{}-{number}", kind.name());
-            if !is_used(&self.objects, &identifier) {
+            let is_used = |kind| self.objects.contains_key(&ObjectRef::new(kind, &identifier));
+            if !Kind::ALL.into_iter().any(is_used) {
                 return identifier;
             }
         }

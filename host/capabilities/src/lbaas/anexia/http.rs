@@ -263,7 +263,10 @@ impl Call {
                 Err(failure) => failure,
             };
             match pauses.next() {
-                Some(pause) if failure.is_passing() => sleep(pause).await,
+                Some(pause) if failure.is_passing() => {
+                    tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
+                    sleep(pause).await;
+                }
                 // An earlier try that seemed lost did destroy it.
                 _ if failure.error == Error::NotFound && tried_before && request.method == Method::DELETE => {
                     return Ok(Value::Null);

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::http::{Call, if_there};
 use super::leftovers::SERVICE_TAG_PREFIX;
 use super::path::{self, Family, RESOURCES};
-use super::wire::{self, Entry, ResourceType};
+use super::wire::{self, Entry};
 use crate::lbaas::{Error, Kind, Object};
 
 /// A list that has not ended by this page never will: at the default page size it would have a million entries.
@@ -27,18 +27,17 @@ impl Call {
                 None => Ok(None),
             }
         });
-        Ok(sorted(try_join_all(reads).await?))
+        let mut objects: Vec<Object> = try_join_all(reads).await?.into_iter().flatten().collect();
+        objects.sort_by_cached_key(Object::reference);
+        Ok(objects)
     }
 
     /// The entry of every resource that carries the tag.
     pub(super) async fn tagged(&self, tag: &str) -> Result<Vec<Entry>, Error> {
         match self.entries(RESOURCES, &path::tag_query(tag)).await {
             // The Engine does not know the tag.
-            Err(Unlisted {
-                page: 1,
-                error: Error::Refused((422, _)),
-            }) => Ok(Vec::new()),
-            other => other.map_err(|unlisted| unlisted.error),
+            Err((1, Error::Refused((422, _)))) => Ok(Vec::new()),
+            other => other.map_err(|(_, error)| error),
         }
     }
 
@@ -49,18 +48,11 @@ impl Call {
         load_balancers: &[String],
         uids: &BTreeSet<String>,
     ) -> Result<Vec<(Object, Option<String>)>, Error> {
-        let load_balancers: BTreeSet<&String> = load_balancers.iter().collect();
-        let first = [Kind::Backend, Kind::Frontend];
-        let first = self
-            .children(
-                load_balancers
-                    .iter()
-                    .flat_map(|id| first.map(|kind| (kind, id.as_str()))),
-            )
-            .await?;
-        let second = first
-            .iter()
-            .filter_map(|(kind, identifier)| Some((kind.child()?, identifier.as_str())));
+        let load_balancers: BTreeSet<&str> = load_balancers.iter().map(String::as_str).collect();
+        let kinds = [Kind::Backend, Kind::Frontend];
+        let first = load_balancers.into_iter().flat_map(|id| kinds.map(|kind| (kind, id)));
+        let first = self.children(first).await?;
+        let second = first.iter().filter_map(|(kind, id)| Some((kind.child()?, id.as_str())));
         let second = self.children(second).await?;
         let reads = first.iter().chain(&second).map(|(kind, identifier)| async move {
             // `None`: it is gone meanwhile.
@@ -91,12 +83,9 @@ impl Call {
 
     /// A family's resources.
     pub(super) async fn children_by_name(&self, family: &Family) -> Result<Children, Error> {
-        let entries = self
-            .entries(family.kind.names().path, &family.query())
-            .await
-            .map_err(|unlisted| unlisted.error)?;
+        let entries = self.entries(family.kind.names().path, &family.query()).await;
         let mut by_name = Children::new();
-        for entry in entries {
+        for entry in entries.map_err(|(_, error)| error)? {
             by_name.entry(entry.name).or_default().insert(entry.identifier);
         }
         Ok(by_name)
@@ -121,19 +110,18 @@ impl Call {
     /// The kind of LBaaS resource of a list's entry; `None` if it has another type or is gone.
     async fn kind(&self, entry: &Entry) -> Result<Option<Kind>, Error> {
         let identifier = &entry.identifier;
-        let resource_type = match &entry.resource_type {
+        let (kind, name) = match &entry.resource_type {
             Some(resource_type) => resource_type.clone(),
             None => match if_there(self.get(RESOURCES, identifier).await)? {
                 // Without a type it might be ours, and an overlooked object would be built twice.
-                Some(answer) => ResourceType::of(&answer).ok_or_else(|| {
+                Some(answer) => wire::resource_type(&answer).ok_or_else(|| {
                     self.unusable(format!("resource `{identifier}`: the answer holds no `resource_type`"))
                 })?,
                 None => return Ok(None),
             },
         };
-        let kind = resource_type.kind();
         if kind.is_none() {
-            let resource_type = self.engine.token.scrub(resource_type.name);
+            let resource_type = self.engine.token.scrub(name);
             tracing::info!(
                 identifier,
                 resource_type,
@@ -143,49 +131,28 @@ impl Call {
         Ok(kind)
     }
 
-    /// Every page of a list, each resource once.
-    async fn entries(&self, collection: &'static str, query: &str) -> Result<Vec<Entry>, Unlisted> {
+    /// Every page of a list, each resource once. An error has the page where it failed.
+    async fn entries(&self, collection: &'static str, query: &str) -> Result<Vec<Entry>, (u64, Error)> {
         let full_page = usize::try_from(self.engine.page_size).unwrap_or(usize::MAX);
         let pages_max = self.engine.pages_max;
         let mut entries = Vec::new();
         let mut seen = BTreeSet::new();
         for page in 1..=pages_max {
-            let failed = |error| Unlisted { page, error };
-            let answer = self
-                .get_page(collection, query, page)
-                .await
-                .map_err(|failure| failed(failure.error))?;
-            let listed = wire::page(&answer)
-                .map_err(|problem| failed(self.unusable(format!("GET {}: page {page}: {problem}", collection))))?;
-            let length = listed.entries.len();
+            let answer = self.get_page(collection, query, page).await;
+            let answer = answer.map_err(|failure| (page, failure.error))?;
+            let (listed, total_pages) = wire::page(&answer).map_err(|problem| {
+                let problem = format!("GET {collection}: page {page}: {problem}");
+                (page, self.unusable(problem))
+            })?;
+            let is_last = total_pages.map_or(listed.len() < full_page, |pages| page >= pages);
             // If an earlier object was destroyed or created meanwhile, a page may repeat entries of the previous one.
-            entries.extend(
-                listed
-                    .entries
-                    .into_iter()
-                    .filter(|entry| seen.insert(entry.identifier.clone())),
-            );
-            let is_last = listed.total_pages.map_or(length < full_page, |pages| page >= pages);
+            let new = listed.into_iter().filter(|entry| seen.insert(entry.identifier.clone()));
+            entries.extend(new);
             if is_last {
                 return Ok(entries);
             }
         }
-        let problem = format!("GET {}: the list has not ended by page {pages_max}", collection);
-        Err(Unlisted {
-            page: pages_max,
-            error: self.unusable(problem),
-        })
+        let problem = format!("GET {collection}: the list has not ended by page {pages_max}");
+        Err((pages_max, self.unusable(problem)))
     }
-}
-
-/// A list that could not be read completely, and where it failed.
-struct Unlisted {
-    page: u64,
-    error: Error,
-}
-
-pub(super) fn sorted(objects: Vec<Option<Object>>) -> Vec<Object> {
-    let mut objects: Vec<Object> = objects.into_iter().flatten().collect();
-    objects.sort_by_cached_key(Object::reference);
-    objects
 }

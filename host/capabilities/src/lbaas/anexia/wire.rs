@@ -78,15 +78,10 @@ pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
     let mut fields: Map<String, Value> = texts.map(|field| ((*field).to_owned(), Value::from(""))).collect();
     fields.extend(present(kind, answer));
     if let Some(text) = fields.get_mut("mode") {
-        let mode = [Mode::Tcp, Mode::Http]
-            .into_iter()
-            .find(|mode| *text == mode_text(*mode));
-        let wrong = || {
-            format!(
-                "{} `{identifier}`: mode: was {text}, must be `tcp` or `http`",
-                kind.name()
-            )
-        };
+        let mut modes = [Mode::Tcp, Mode::Http].into_iter();
+        let mode = modes.find(|mode| *text == mode_text(*mode));
+        let kind = kind.name();
+        let wrong = || format!("{kind} `{identifier}`: mode: was {text}, must be `tcp` or `http`");
         *text = json!(mode.ok_or_else(wrong)?);
     }
     let spec = match kind {
@@ -108,10 +103,8 @@ fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
 
 /// The identifier in an answer.
 pub(super) fn identifier(answer: &Value) -> Option<&str> {
-    answer
-        .get("identifier")
-        .and_then(Value::as_str)
-        .filter(|identifier| !identifier.is_empty())
+    let identifier = answer.get("identifier")?.as_str()?;
+    (!identifier.is_empty()).then_some(identifier)
 }
 
 /// The target of a reference: an object with an identifier in answers, bare text in requests (and in some echoes of
@@ -155,49 +148,33 @@ pub(super) fn state(state: Option<&Value>) -> State {
 }
 
 /// One entry of a list: enough to read the resource in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) identifier: String,
     pub(super) name: String,
-    /// Identifier and name of its type, if the list has them.
-    pub(super) resource_type: Option<ResourceType>,
+    /// As [`resource_type`].
+    pub(super) resource_type: Option<(Option<Kind>, String)>,
 }
 
-/// The type of a resource, among all that the Engine knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ResourceType {
-    identifier: String,
-    pub(super) name: String,
+/// The type of a resource in an answer, among all that the Engine knows: the kind of LBaaS resource, if it is one, and
+/// its name.
+pub(super) fn resource_type(answer: &Value) -> Option<(Option<Kind>, String)> {
+    let resource_type = answer.get("resource_type")?;
+    let identifier = identifier(resource_type)?;
+    let is_it = |kind: &Kind| kind.names().resource_type == identifier;
+    Some((Kind::ALL.into_iter().find(is_it), name(resource_type)))
 }
 
-impl ResourceType {
-    /// The type in an answer.
-    pub(super) fn of(answer: &Value) -> Option<Self> {
-        let resource_type = answer.get("resource_type")?;
-        let name = resource_type.get("name").and_then(Value::as_str).unwrap_or_default();
-        Some(Self {
-            identifier: identifier(resource_type)?.to_owned(),
-            name: name.to_owned(),
-        })
-    }
-
-    /// The kind of LBaaS resource, if it is one.
-    pub(super) fn kind(&self) -> Option<Kind> {
-        let is_it = |kind: &Kind| kind.names().resource_type == self.identifier;
-        Kind::ALL.into_iter().find(is_it)
-    }
+fn name(answer: &Value) -> String {
+    answer
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
-/// One page of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Page {
-    pub(super) entries: Vec<Entry>,
-    /// The number of pages, if the answer has a number above 0.
-    pub(super) total_pages: Option<u64>,
-}
-
-/// Parses a page in any of its three shapes: with envelope and page data, with page data alone, or bare entries.
-pub(super) fn page(answer: &Value) -> Result<Page, String> {
+/// Parses one page of a list in any of its three shapes: with envelope and page data, with page data alone, or bare
+/// entries. Returns the number of pages, too, if the answer has a number above 0.
+pub(super) fn page(answer: &Value) -> Result<(Vec<Entry>, Option<u64>), String> {
     let paged = match answer.get("data") {
         Some(data @ Value::Object(_)) => data,
         _ => answer,
@@ -208,21 +185,18 @@ pub(super) fn page(answer: &Value) -> Result<Page, String> {
     };
     let entries = entries.ok_or("the answer is no list: neither bare entries nor `data`")?;
     let entries = entries.iter().map(|entry| {
+        let identifier = identifier(entry).ok_or("the list holds an entry without `identifier`")?;
         Ok(Entry {
-            identifier: identifier(entry)
-                .ok_or("the list holds an entry without `identifier`")?
-                .to_owned(),
-            name: entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            resource_type: ResourceType::of(entry),
+            identifier: identifier.to_owned(),
+            name: name(entry),
+            resource_type: resource_type(entry),
         })
     });
-    Ok(Page {
-        entries: entries.collect::<Result<_, String>>()?,
-        total_pages: paged
-            .get("total_pages")
-            .and_then(Value::as_u64)
-            .filter(|&pages| pages > 0),
-    })
+    let total_pages = paged.get("total_pages").and_then(Value::as_u64);
+    Ok((
+        entries.collect::<Result<_, String>>()?,
+        total_pages.filter(|&pages| pages > 0),
+    ))
 }
 
 /// The names of a resource's tags, from its `resource.json` answer.
@@ -241,14 +215,10 @@ pub(super) fn tags(answer: &Value) -> Result<Vec<String>, String> {
 pub(super) fn error_text(body: &[u8], reason: &str) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = body.get("error");
-    let message = error.and_then(|error| error.get("message")).and_then(Value::as_str);
-    let mut text = message
-        .filter(|message| !message.is_empty())
-        .unwrap_or(reason)
-        .to_owned();
-    let validation = error
-        .and_then(|error| error.get("validation"))
-        .and_then(Value::as_object);
+    let message = error.and_then(|error| error.get("message")?.as_str());
+    let message = message.filter(|message| !message.is_empty());
+    let mut text = message.unwrap_or(reason).to_owned();
+    let validation = error.and_then(|error| error.get("validation")?.as_object());
     let by_field: BTreeMap<_, _> = validation.into_iter().flatten().collect();
     for (field, problem) in by_field {
         let problem = problem.as_str().map_or_else(|| problem.to_string(), str::to_owned);
