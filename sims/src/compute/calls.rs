@@ -219,17 +219,12 @@ impl Compute {
         let after = page_start(query.get("pageToken").map(String::as_str))?;
         let mut rest = neg.endpoints.range(after + 1..);
         let page: Vec<_> = rest.by_ref().take(limit).collect();
-        let items: Vec<_> = page
-            .iter()
-            .map(|(_, endpoint)| json!({"networkEndpoint": endpoint.json(self.config.ipv6_long), "healths": []}))
-            .collect();
-        let next = match (rest.next(), page.last()) {
-            (Some(_), Some((last, _))) => {
-                let (prefix, suffix) = PAGE_TOKEN;
-                Some(format!("{prefix}{last:x}{suffix}"))
-            }
-            _ => None,
-        };
+        let shown =
+            |endpoint: &Endpoint| json!({"networkEndpoint": endpoint.json(self.config.ipv6_long), "healths": []});
+        let items: Vec<_> = page.iter().map(|(_, endpoint)| shown(endpoint)).collect();
+        let (prefix, suffix) = PAGE_TOKEN;
+        let next = rest.next().and(page.last());
+        let next = next.map(|(last, _)| format!("{prefix}{last:x}{suffix}"));
         Ok(without_nulls(json!({
             "kind": "compute#networkEndpointGroupsListNetworkEndpoints",
             "id": format!("{}/listNetworkEndpoints", zone.neg_path(name)),
@@ -241,11 +236,13 @@ impl Compute {
     /// The name of the NEG to insert, and its insertion.
     fn insertion(&self, zone: &Zone, request: &Request<'_>) -> Result<(String, Work), Refusal> {
         let spec = NegSpec::read(zone, &body(request)?)?;
-        let name = spec.name.clone();
-        if self.world.neg(zone, &name).is_some() || self.world.is_inserting(zone, &name) {
-            return Err(Refusal::already_exists(&zone.neg_path(&name)));
+        let is_insertion = |operation: &Operation| matches!(operation.work, Work::Insert(_));
+        let name = &spec.name;
+        if self.world.neg(zone, name).is_some() || self.world.pending_on(zone, name).any(is_insertion) {
+            let message = format!("The resource '{}' already exists", zone.neg_path(name));
+            return Err(Refusal::because(StatusCode::CONFLICT, "alreadyExists", message));
         }
-        Ok((name, Work::Insert(spec)))
+        Ok((spec.name.clone(), Work::Insert(spec)))
     }
 
     fn attachment(&self, zone: &Zone, name: &str, request: &Request<'_>) -> Result<(String, Work), Refusal> {
@@ -303,7 +300,8 @@ impl Compute {
             failure: None,
             is_forgotten: false,
         };
-        let begun = self.world.begin(key, operation).json_begun();
+        // The answer to the request that begins it is pending, however short it is.
+        let begun = self.world.begin(key, operation).json_as("PENDING", 0);
         self.save()?;
         Ok(begun)
     }
@@ -335,16 +333,12 @@ fn request_id(request: &Request<'_>) -> Result<Option<String>, Refusal> {
     let Some(text) = query(request).remove("requestId") else {
         return Ok(None);
     };
-    let invalid = || {
-        Refusal::invalid(format!(
+    match uuid::Uuid::try_parse(&text) {
+        Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid.to_string())),
+        _ => Err(Refusal::invalid(format!(
             "Invalid value for field 'requestId': '{text}'. Must be a non-zero UUID."
-        ))
-    };
-    let uuid = uuid::Uuid::try_parse(&text).map_err(|_| invalid())?;
-    if uuid.is_nil() {
-        return Err(invalid());
+        ))),
     }
-    Ok(Some(uuid.to_string()))
 }
 
 fn page_size(text: Option<&str>) -> Result<usize, Refusal> {
@@ -365,8 +359,10 @@ fn page_start(token: Option<&str>) -> Result<u64, Refusal> {
     };
     let (prefix, suffix) = PAGE_TOKEN;
     let number = token.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-    let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
-    number
-        .filter(|number| *number < u64::MAX)
-        .ok_or_else(|| Refusal::invalid(format!("Invalid value for field 'pageToken': '{token}'.")))
+    match number.map(|number| u64::from_str_radix(number, 16)) {
+        Some(Ok(number)) if number < u64::MAX => Ok(number),
+        _ => Err(Refusal::invalid(format!(
+            "Invalid value for field 'pageToken': '{token}'."
+        ))),
+    }
 }

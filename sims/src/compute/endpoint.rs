@@ -3,6 +3,7 @@
 //! Two are the same if VM, addresses and port are, however these are spelt.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
@@ -63,9 +64,13 @@ impl Endpoint {
         (&self.instance, self.port)
     }
 
-    /// The endpoint in answers. With `long`, IPv6 addresses have every digit.
+    /// The endpoint in answers and messages. With `long`, IPv6 addresses have four digits in every group: one of their
+    /// valid spellings.
     pub(super) fn json(&self, long: bool) -> Value {
-        let ipv6 = |ipv6: Ipv6Addr| if long { spelt_long(ipv6) } else { ipv6.to_string() };
+        let ipv6 = |ipv6: Ipv6Addr| match long {
+            true => ipv6.segments().map(|group| format!("{group:04X}")).join(":"),
+            false => ipv6.to_string(),
+        };
         let annotations = Some(&self.annotations).filter(|annotations| !annotations.is_empty());
         without_nulls(json!({
             "instance": Some(&self.instance).filter(|name| !name.is_empty()),
@@ -75,17 +80,6 @@ impl Endpoint {
             "annotations": annotations,
         }))
     }
-
-    /// The endpoint in messages.
-    pub(super) fn shown(&self) -> String {
-        self.json(false).to_string()
-    }
-}
-
-/// The address with four digits in every group: one of its valid spellings.
-fn spelt_long(ipv6: Ipv6Addr) -> String {
-    let groups = ipv6.segments().map(|group| format!("{group:04X}"));
-    groups.join(":")
 }
 
 /// The endpoints of a request to attach or detach.
@@ -101,8 +95,9 @@ pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Ref
     };
     let count = sent.len();
     if count > ENDPOINTS_PER_REQUEST_MAX {
-        let why = format!("{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}");
-        return Err(invalid(&why));
+        return Err(invalid(&format!(
+            "{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}"
+        )));
     }
     read_list(sent, kind)
 }
@@ -120,8 +115,9 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
     if let Some((name, value)) = fields.find(|(_, value)| value.is_null()) {
         return Err(invalid(name, value, "A field without a value is left out."));
     }
-    let parsed = Sent::deserialize(sent)
-        .map_err(|error| Refusal::invalid(format!("Invalid value for field 'networkEndpoints[{index}]': {error}")))?;
+    let wrong =
+        |why: &dyn Display| Refusal::invalid(format!("Invalid value for field 'networkEndpoints[{index}]': {why}"));
+    let parsed = Sent::deserialize(sent).map_err(|error| wrong(&error))?;
     let text = |name: &str, value: Option<Value>| match value {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text),
@@ -135,26 +131,23 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
     let ipv6 = address::<Ipv6Addr>(&ipv6_text)
         .map_err(|()| invalid("ipv6Address", &json!(ipv6_text), "Not an IPv6 address."))?;
     if ip.is_none() && ipv6.is_none() {
-        return Err(Refusal::invalid(format!(
-            "Invalid value for field 'networkEndpoints[{index}]': it has neither 'ipAddress' nor 'ipv6Address'"
-        )));
+        let why = "it has neither 'ipAddress' nor 'ipv6Address'";
+        return Err(wrong(&why));
     }
     let port = match (kind, parsed.port) {
         (NegType::VmIp, None) => None,
         (NegType::VmIp, Some(port)) => return Err(invalid("port", &port, "A GCE_VM_IP group has no ports.")),
         (NegType::VmIpPort, None) => {
-            let name = field("port");
-            return Err(Refusal::invalid(format!(
-                "Invalid value for field '{name}': a GCE_VM_IP_PORT group needs one"
-            )));
+            let why = format!(
+                "Invalid value for field '{}': a GCE_VM_IP_PORT group needs one",
+                field("port")
+            );
+            return Err(Refusal::invalid(why));
         }
         (NegType::VmIpPort, Some(port)) => {
             let number = port.as_u64().and_then(|number| u16::try_from(number).ok());
-            Some(
-                number
-                    .filter(|number| *number > 0)
-                    .ok_or_else(|| invalid("port", &port, "It must be a whole number from 1 to 65535."))?,
-            )
+            let wrong = || invalid("port", &port, "It must be a whole number from 1 to 65535.");
+            Some(number.filter(|number| *number > 0).ok_or_else(wrong)?)
         }
     };
     Ok(Endpoint {

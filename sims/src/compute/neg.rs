@@ -85,12 +85,11 @@ impl NegSpec {
 
 /// RFC 1035: lower-case letters, digits and dashes, a letter first, no dash last.
 fn is_name(name: &str) -> bool {
+    let may_hold = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= NAME_CHARS_MAX
         && name.starts_with(|first: char| first.is_ascii_lowercase())
         && !name.ends_with('-')
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && name.bytes().all(may_hold)
 }
 
 impl Neg {
@@ -128,27 +127,24 @@ impl Neg {
     /// Attaches all, or none if one can't be attached.
     pub(super) fn attach(&mut self, endpoints: &[Endpoint]) -> Result<(), Failure> {
         let mut there = self.by_key();
-        let mut new: Vec<&Endpoint> = Vec::new();
+        let mut new = Vec::new();
         for endpoint in endpoints {
             let same_key = there.entry(endpoint.key()).or_default();
             if same_key.iter().any(|(_, other)| other.is(endpoint)) {
                 continue;
             }
             if let Some((_, other)) = same_key.iter().find(|(_, other)| other.clashes_with(endpoint)) {
+                let (endpoint, other) = (endpoint.json(false), other.json(false));
+                let why = format!("can't be attached: {other} has the same VM, port and address");
                 return Err(Failure::new(
                     400,
                     "INVALID_USAGE",
-                    format!(
-                        "The network endpoint {} can't be attached: {} has the same VM, port and address",
-                        endpoint.shown(),
-                        other.shown()
-                    ),
+                    format!("The network endpoint {endpoint} {why}"),
                 ));
             }
             same_key.push((0, endpoint));
-            new.push(endpoint);
+            new.push(endpoint.clone());
         }
-        let new: Vec<Endpoint> = new.into_iter().cloned().collect();
         for endpoint in new {
             self.endpoints.insert(self.next_endpoint, endpoint);
             self.next_endpoint += 1;
@@ -163,11 +159,8 @@ impl Neg {
         for endpoint in endpoints {
             let same_key = there.get(&endpoint.key()).map(Vec::as_slice).unwrap_or_default();
             let Some((number, _)) = same_key.iter().find(|(_, other)| other.is(endpoint)) else {
-                return Err(Failure::new(
-                    404,
-                    "RESOURCE_NOT_FOUND",
-                    format!("The network endpoint {} was not found", endpoint.shown()),
-                ));
+                let message = format!("The network endpoint {} was not found", endpoint.json(false));
+                return Err(Failure::new(404, "RESOURCE_NOT_FOUND", message));
             };
             gone.push(*number);
         }

@@ -12,10 +12,6 @@ use super::target::{URL_PREFIX, Zone};
 /// The user in every operation.
 const USER: &str = "simulated@trueup.example";
 
-/// The code and message of an operation that fails by a fault without any.
-const FAULT_CODE_DEFAULT: &str = "INTERNAL_ERROR";
-const FAULT_MESSAGE_DEFAULT: &str = "Internal error. Please try again.";
-
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
@@ -35,8 +31,8 @@ impl Failure {
 
     /// A failure by a fault.
     pub(super) fn by_fault(code: Option<String>, message: Option<String>) -> Self {
-        let code = code.as_deref().unwrap_or(FAULT_CODE_DEFAULT);
-        Self::new(500, code, message.as_deref().unwrap_or(FAULT_MESSAGE_DEFAULT))
+        let message = message.as_deref().unwrap_or("Internal error. Please try again.");
+        Self::new(500, code.as_deref().unwrap_or("INTERNAL_ERROR"), message)
     }
 }
 
@@ -102,11 +98,6 @@ impl Operation {
         format!("operation-{}", self.id)
     }
 
-    /// The answer to the request that has just begun it: pending, however short it is.
-    pub(super) fn json_begun(&self) -> Value {
-        self.json_as("PENDING", 0)
-    }
-
     /// The operation in answers. What is due must have taken effect.
     pub(super) fn json(&self, now_ms: u64) -> Value {
         match (self.is_done, now_ms >= self.start_ms) {
@@ -116,7 +107,7 @@ impl Operation {
         }
     }
 
-    fn json_as(&self, status: &str, progress: u8) -> Value {
+    pub(super) fn json_as(&self, status: &str, progress: u8) -> Value {
         let zone = &self.zone;
         let url = |path: String| format!("{URL_PREFIX}{path}");
         let failure = self.failure.as_ref();

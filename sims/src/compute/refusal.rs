@@ -45,17 +45,8 @@ impl Refusal {
 
     /// A path or a method that the API does not have.
     pub(super) fn nowhere() -> Self {
-        Self::because(
-            StatusCode::NOT_FOUND,
-            "notFound",
-            "The requested URL was not found on this server.",
-        )
-    }
-
-    /// A resource that exists already; `path` begins with `projects/`.
-    pub(super) fn already_exists(path: &str) -> Self {
-        let message = format!("The resource '{path}' already exists");
-        Self::because(StatusCode::CONFLICT, "alreadyExists", message)
+        let message = "The requested URL was not found on this server.";
+        Self::because(StatusCode::NOT_FOUND, "notFound", message)
     }
 
     /// The usual reason with a status.

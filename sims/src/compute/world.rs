@@ -38,13 +38,8 @@ impl World {
         named.map(|(_, neg)| neg)
     }
 
-    /// Whether an insertion of this NEG is pending.
-    pub(super) fn is_inserting(&self, zone: &Zone, name: &str) -> bool {
-        let mut pending = self.pending_on(zone, name);
-        pending.any(|operation| matches!(operation.work, Work::Insert(_)))
-    }
-
-    fn pending_on(&self, zone: &Zone, name: &str) -> impl Iterator<Item = &Operation> {
+    /// The pending operations on a NEG.
+    pub(super) fn pending_on(&self, zone: &Zone, name: &str) -> impl Iterator<Item = &Operation> {
         let pending = self.pending.iter().filter_map(|(_, id)| self.operations.get(id));
         pending.filter(move |operation| operation.zone == *zone && operation.neg == name)
     }

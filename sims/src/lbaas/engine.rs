@@ -348,14 +348,9 @@ fn add_balancer(world: &mut World, identifier: &str) -> Result<(), String> {
 /// The taggings in flight.
 #[derive(Default)]
 struct Taggings {
-    /// By number.
-    in_flight: BTreeMap<u64, InFlight>,
+    /// By number: the tagged resource, and whether the tagging is lost.
+    in_flight: BTreeMap<u64, (String, bool)>,
     begun: u64,
-}
-
-struct InFlight {
-    resource: String,
-    is_lost: bool,
 }
 
 impl Taggings {
@@ -364,10 +359,9 @@ impl Taggings {
     fn begin(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
         let number = self.begun;
         self.begun += 1;
-        let mut others = self.in_flight.values().filter(|other| other.resource != resource);
-        let is_lost = lose_overlapping && others.any(|other| !other.is_lost);
-        let resource = resource.to_owned();
-        self.in_flight.insert(number, InFlight { resource, is_lost });
+        let mut others = self.in_flight.values().filter(|(other, _)| other != resource);
+        let is_lost = lose_overlapping && others.any(|(_, is_lost)| !is_lost);
+        self.in_flight.insert(number, (resource.to_owned(), is_lost));
         (number, is_lost)
     }
 

@@ -3,8 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::owners::{Parent, parent, referred};
-use super::{Api, Error, Object, ObjectRef, Spec, State};
+use super::{Api, Error, Object, ObjectRef, Parent, Spec, State, parent, referred};
 use crate::ask::args;
 use crate::bindings::lbaas::{api, types};
 use crate::grants::{Access, EVERYTHING, Grant};

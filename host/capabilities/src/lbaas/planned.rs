@@ -154,9 +154,8 @@ impl Api for Planned {
     async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
         let answers = self.simulated.create(specs, tags).await;
         // Objects that the plan itself created can't be read from the Engine.
-        answers.iter().flatten().for_each(|object| {
-            self.see(object);
-        });
+        let made = answers.iter().flatten().map(Object::reference);
+        self.seen.lock().resources.extend(made);
         answers
     }
 

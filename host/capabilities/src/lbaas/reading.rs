@@ -10,8 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use trueup_journal::{Ask, Call};
 
-use super::owners::{Parent, parent, referred};
-use super::{Error, Kind, Object, ObjectRef, Spec};
+use super::{Error, Kind, Object, ObjectRef, Parent, Spec, parent, referred};
 use crate::grants::{Access, Grant};
 use crate::reading::{
     Action, Capability, Function, Granted, NO_ANSWER, Need, Reading, Write, answer, args, parsed, text, unless_refused,

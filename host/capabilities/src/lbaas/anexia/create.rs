@@ -113,7 +113,10 @@ impl Call {
                 let kind = spec.kind();
                 Err(self.destroy_untagged(kind, &identifier, error, unaccounted).await)
             }
-            Err(lost) if lost.is_lost() => self.recover(spec, batch, unaccounted, lost.error).await,
+            // It may have had its effect without an answer.
+            Err(lost) if matches!(lost.fate, Fate::Lost | Fate::TimedOut) => {
+                self.recover(spec, batch, unaccounted, lost.error).await
+            }
             Err(failure) => {
                 if failure.is_without_effect() {
                     unaccounted.settle();

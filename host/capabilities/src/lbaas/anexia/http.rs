@@ -22,7 +22,7 @@ use super::path;
 use super::token::Token;
 use super::wire;
 use crate::lbaas::Error;
-use crate::remote::ERROR_BODY_MAX_BYTES;
+use crate::remote::{ERROR_BODY_MAX_BYTES, segment};
 
 /// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.
 const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -114,16 +114,6 @@ impl Failure {
     fn withheld(error: Error) -> Self {
         let fate = Fate::Withheld;
         Self { error, fate }
-    }
-
-    /// Whether an idempotent request is worth another try.
-    fn is_passing(&self) -> bool {
-        matches!(self.fate, Fate::Lost | Fate::NotConnected)
-    }
-
-    /// Whether a creation may have had its effect without an answer.
-    pub(super) fn is_lost(&self) -> bool {
-        matches!(self.fate, Fate::Lost | Fate::TimedOut)
     }
 
     /// Whether the request certainly had no effect.
@@ -263,7 +253,7 @@ impl Call {
                 Err(failure) => failure,
             };
             match pauses.next() {
-                Some(pause) if failure.is_passing() => {
+                Some(pause) if matches!(failure.fate, Fate::Lost | Fate::NotConnected) => {
                     tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
                     sleep(pause).await;
                 }
@@ -300,7 +290,12 @@ impl Call {
             return Err(Failure::withheld(Error::Unavailable(text)));
         }
         self.check_rate_limit().map_err(Failure::withheld)?;
-        let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
+        let mut meter = Meter {
+            metrics: &*self.engine.metrics,
+            request,
+            status: "abandoned".to_owned(),
+        };
+        meter.metrics.in_flight(1);
         let url = format!("{}{}", self.engine.base, request.target);
         let json = HeaderValue::from_static("application/json");
         let is_read = request.method == Method::GET;
@@ -424,37 +419,29 @@ pub(super) fn if_there<T>(answer: Result<T, impl Into<Error>>) -> Result<Option<
     }
 }
 
+/// The path of one resource of a collection. No resource has an identifier that can't be a path segment.
 fn item(collection: &'static str, identifier: &str) -> Result<String, Failure> {
-    path::item(collection, identifier).ok_or_else(|| Failure::withheld(Error::NotFound))
+    let identifier = segment(identifier).ok_or(Failure::withheld(Error::NotFound))?;
+    Ok(format!("{collection}/{identifier}"))
 }
 
+/// The path of one resource's tag.
 fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {
-    path::tag(identifier, tag).ok_or_else(|| Failure::withheld(Error::NotFound))
+    let tag = segment(tag).ok_or(Failure::withheld(Error::NotFound))?;
+    Ok(format!("{}/tags/{tag}", item(path::RESOURCES, identifier)?))
 }
 
 /// Counts one request, even if its caller no longer waits.
-struct Meter {
-    metrics: Arc<dyn RequestMetrics>,
-    resource: &'static str,
-    method: Method,
+struct Meter<'a> {
+    metrics: &'a dyn RequestMetrics,
+    request: &'a Request,
     status: String,
 }
 
-impl Meter {
-    fn start(metrics: Arc<dyn RequestMetrics>, request: &Request) -> Self {
-        metrics.in_flight(1);
-        Self {
-            metrics,
-            resource: request.label,
-            method: request.method.clone(),
-            status: "abandoned".to_owned(),
-        }
-    }
-}
-
-impl Drop for Meter {
+impl Drop for Meter<'_> {
     fn drop(&mut self) {
+        let Request { label, method, .. } = self.request;
         self.metrics.in_flight(-1);
-        self.metrics.request(self.resource, self.method.as_str(), &self.status);
+        self.metrics.request(label, method.as_str(), &self.status);
     }
 }

@@ -8,9 +8,10 @@ use futures_util::future::try_join_all;
 
 use super::http::{Call, if_there};
 use super::leftovers::SERVICE_TAG_PREFIX;
-use super::path::{self, Family, RESOURCES};
+use super::path::{Family, RESOURCES};
 use super::wire::{self, Entry};
 use crate::lbaas::{Error, Kind, Object};
+use crate::remote::encode;
 
 /// A list that has not ended by this page never will: at the default page size it would have a million entries.
 pub(super) const PAGES_MAX: u64 = 10_000;
@@ -34,7 +35,7 @@ impl Call {
 
     /// The entry of every resource that carries the tag.
     pub(super) async fn tagged(&self, tag: &str) -> Result<Vec<Entry>, Error> {
-        match self.entries(RESOURCES, &path::tag_query(tag)).await {
+        match self.entries(RESOURCES, &format!("tag_name={}", encode(tag))).await {
             // The Engine does not know the tag.
             Err((1, Error::Refused((422, _)))) => Ok(Vec::new()),
             other => other.map_err(|(_, error)| error),

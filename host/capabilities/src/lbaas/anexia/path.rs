@@ -1,7 +1,7 @@
 //! The Engine's paths and its names for the kinds of resources, and how identifiers and tags are encoded.
 
 use crate::lbaas::{Kind, Spec, parent};
-use crate::remote::{encode, segment};
+use crate::remote::encode;
 
 /// Where load balancers are.
 pub(super) const LOAD_BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
@@ -59,22 +59,6 @@ impl Kind {
             },
         }
     }
-}
-
-/// The path of one resource of a collection. `None` if the identifier can't be a path segment, so that no resource can
-/// have it.
-pub(super) fn item(collection: &str, identifier: &str) -> Option<String> {
-    Some(format!("{collection}/{}", segment(identifier)?))
-}
-
-/// The path of one resource's tag; `None` if one of the two can't be a path segment.
-pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
-    Some(format!("{}/tags/{}", item(RESOURCES, identifier)?, segment(tag)?))
-}
-
-/// The query of a list by tag.
-pub(super) fn tag_query(tag: &str) -> String {
-    format!("tag_name={}", encode(tag))
 }
 
 /// The children of one kind below one parent.

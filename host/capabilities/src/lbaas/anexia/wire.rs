@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::lbaas::{Kind, Mode, Object, Spec, State};
+use crate::lbaas::{Bind, Kind, Mode, Object, Server, Spec, State};
 
 /// The state that asks the Engine to apply a resource again.
 const STATE_UPDATING: &str = "0";
@@ -227,30 +227,16 @@ pub(super) fn error_text(body: &[u8], reason: &str) -> String {
     text
 }
 
-/// Whether an existing resource matches a creation in every field that identifies a resource.
+/// Whether an existing resource matches a creation. Addresses are compared independent of their spelling.
 pub(super) fn same(wanted: &Spec, existing: &Spec) -> bool {
-    match (wanted, existing) {
-        (Spec::Bind(wanted), Spec::Bind(existing)) => {
-            wanted.name == existing.name
-                && wanted.frontend == existing.frontend
-                && wanted.port == existing.port
-                && same_address(&wanted.address, &existing.address)
+    let canonical = |spec: &Spec| {
+        let mut spec = spec.clone();
+        if let Spec::Bind(Bind { address, .. }) | Spec::Server(Server { ip: address, .. }) = &mut spec
+            && let Ok(parsed) = address.parse::<IpAddr>()
+        {
+            *address = parsed.to_canonical().to_string();
         }
-        (Spec::Server(wanted), Spec::Server(existing)) => {
-            wanted.name == existing.name
-                && wanted.backend == existing.backend
-                && wanted.port == existing.port
-                && wanted.check == existing.check
-                && same_address(&wanted.ip, &existing.ip)
-        }
-        _ => wanted == existing,
-    }
-}
-
-/// Compares addresses independent of their spelling, and other text as text.
-fn same_address(left: &str, right: &str) -> bool {
-    match (left.parse::<IpAddr>(), right.parse::<IpAddr>()) {
-        (Ok(left), Ok(right)) => left.to_canonical() == right.to_canonical(),
-        _ => left == right,
-    }
+        spec
+    };
+    canonical(wanted) == canonical(existing)
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! mod, instance (the four functions) -> request (one request: pace, tries, token) -> http::client -> Compute Engine
-//!                                       wire, path: its JSON and paths
+//!                                       wire: its JSON and paths
 //! watch (operations to their end)    -> request;  operations: the running ones, on disk
 //! ```
 //!
@@ -15,7 +15,6 @@
 mod credentials;
 mod instance;
 mod operations;
-mod path;
 mod request;
 mod settings;
 #[cfg(test)]

@@ -1,20 +1,85 @@
-//! The API's JSON: requests and answers.
+//! The API's paths, from `projects/` on, and its JSON: requests and answers.
 //!
 //! Pure. Shares no code with the simulated server.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::request::Request;
 use super::settings::Settings;
-use crate::neg::{Endpoint, Error, NegRef};
+use crate::neg::{Endpoint, Error, NegRef, RequestId};
+use crate::remote::{encode, segment};
 
 /// The type of new NEGs, with ports; an existing one must have it.
 const ENDPOINT_TYPE: &str = "GCE_VM_IP_PORT";
 
 /// The maximum number of characters of an error text from the API, which is for people.
 const MESSAGE_CHARS_MAX: usize = 2_000;
+
+/// Entries per page; the maximum.
+const PAGE_SIZE: u32 = 500;
+
+/// The requests of the settings' project.
+impl Settings {
+    /// # Errors
+    /// `not-found` if no path can hold a name.
+    fn zone(&self, zone: &str) -> Result<String, Error> {
+        Ok(format!("projects/{}/zones/{}", self.project, name(zone)?))
+    }
+
+    fn neg(&self, neg: &NegRef) -> Result<String, Error> {
+        let (zone, name) = (self.zone(&neg.zone)?, name(&neg.name)?);
+        Ok(format!("{zone}/networkEndpointGroups/{name}"))
+    }
+
+    pub(super) fn get_neg(&self, neg: &NegRef) -> Result<Request, Error> {
+        Ok(request(Method::GET, self.neg(neg)?, String::new(), None))
+    }
+
+    pub(super) fn insert(&self, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+        let path = format!("{}/networkEndpointGroups", self.zone(&neg.zone)?);
+        Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
+    }
+
+    pub(super) fn list(&self, neg: &NegRef, page: Option<&str>) -> Result<Request, Error> {
+        let path = format!("{}/listNetworkEndpoints", self.neg(neg)?);
+        let page = page
+            .map(|page| format!("&pageToken={}", encode(page)))
+            .unwrap_or_default();
+        let query = format!("?maxResults={PAGE_SIZE}{page}");
+        let body = json!({"healthStatus": "SKIP"});
+        Ok(request(Method::POST, path, query, Some(body)))
+    }
+
+    /// Attaches endpoints, or else detaches them.
+    pub(super) fn change(&self, attaches: bool, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+        let what = if attaches { "attach" } else { "detach" };
+        let path = format!("{}/{what}NetworkEndpoints", self.neg(neg)?);
+        Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
+    }
+
+    pub(super) fn get_operation(&self, zone: &str, number: u64) -> Result<Request, Error> {
+        let path = format!("{}/operations/{number}", self.zone(zone)?);
+        Ok(request(Method::GET, path, String::new(), None))
+    }
+}
+
+fn request(method: Method, path: String, query: String, body: Option<Value>) -> Request {
+    Request {
+        method,
+        path,
+        query,
+        body,
+    }
+}
+
+/// Encodes a name. No resource can have one that is no part of a path.
+fn name(name: &str) -> Result<String, Error> {
+    segment(name).ok_or(Error::NotFound)
+}
 
 /// The body of an attachment or detachment.
 ///
@@ -26,26 +91,22 @@ pub(super) fn endpoints_body(endpoints: &[Endpoint]) -> Result<Value, Error> {
 }
 
 fn sent(endpoint: &Endpoint) -> Result<Value, Error> {
-    let mut fields = Map::new();
     let texts = [
         ("instance", &endpoint.node),
         ("ipAddress", &endpoint.ip),
         ("ipv6Address", &endpoint.ipv6),
     ];
-    for (name, text) in texts {
-        if !text.is_empty() {
-            fields.insert(name.to_owned(), json!(text));
-        }
-    }
+    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    let mut fields: Map<String, Value> = texts.map(|(name, text)| (name.to_owned(), json!(text))).collect();
     if !endpoint.port.is_empty() {
         let port: Option<u16> = endpoint.port.parse().ok().filter(|port| *port > 0);
-        let port = port.ok_or_else(|| {
-            let text = format!(
+        let text = || {
+            format!(
                 "port {:?} is not a number from 1 to 65535, nothing was sent",
                 endpoint.port
-            );
-            Error::Refused((400, text))
-        })?;
+            )
+        };
+        let port = port.ok_or_else(|| Error::Refused((400, text())))?;
         fields.insert("port".to_owned(), json!(port));
     }
     Ok(Value::Object(fields))
@@ -83,19 +144,18 @@ pub(super) fn page(answer: &Value) -> Result<(Vec<Endpoint>, Option<String>), St
         return Err("the answer is not an object".to_owned());
     }
     let page: Page = serde_path_to_error::deserialize(answer).map_err(|error| error.to_string())?;
-    let endpoints = page.items.into_iter().map(|item| received(item.network_endpoint));
+    let endpoints = page.items.into_iter().map(|item| {
+        let received = item.network_endpoint;
+        let port = Some(received.port).filter(|port| *port != 0);
+        Endpoint {
+            ip: canonical::<Ipv4Addr>(&received.ip_address),
+            ipv6: canonical::<Ipv6Addr>(&received.ipv6_address),
+            port: port.map(|port| port.to_string()).unwrap_or_default(),
+            node: received.instance.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    });
     let token = Some(page.next_page_token).filter(|token| !token.is_empty());
     Ok((endpoints.collect(), token))
-}
-
-fn received(endpoint: Received) -> Endpoint {
-    let port = Some(endpoint.port).filter(|port| *port != 0);
-    Endpoint {
-        ip: canonical::<Ipv4Addr>(&endpoint.ip_address),
-        ipv6: canonical::<Ipv6Addr>(&endpoint.ipv6_address),
-        port: port.map(|port| port.to_string()).unwrap_or_default(),
-        node: endpoint.instance.rsplit('/').next().unwrap_or_default().to_owned(),
-    }
 }
 
 /// An address in its canonical spelling; other text stays as it is.
@@ -338,5 +398,18 @@ mod tests {
         let quota = json!({"error": {"message": "m", "errors": [{"reason": "quotaExceeded"}]}});
         assert!(!said(quota.to_string().as_bytes()).1);
         assert_eq!(said(b"<html>").0, None);
+    }
+
+    #[test]
+    fn names_cannot_leave_their_place() {
+        let paths = Settings::new("p");
+        let neg = |name: &str| neg(name, "z/../y");
+        let path = paths.get_neg(&neg("a?b")).unwrap().path;
+        assert_eq!(path, "projects/p/zones/z%2F..%2Fy/networkEndpointGroups/a%3Fb");
+        for name in ["", ".", ".."] {
+            assert_eq!(paths.get_neg(&neg(name)).err(), Some(Error::NotFound));
+        }
+        let page = paths.list(&neg("n"), Some("a/b+c=")).unwrap();
+        assert_eq!(page.query, "?maxResults=500&pageToken=a%2Fb%2Bc%3D");
     }
 }
