@@ -162,17 +162,13 @@ pub(crate) struct Pipeline<S: Service> {
 }
 
 impl<S: Service> Pipeline<S> {
-    pub(crate) fn new(service: S, stopping: watch::Receiver<()>) -> Self {
-        Self {
+    pub(crate) fn router(service: S, stopping: watch::Receiver<()>) -> Router {
+        let pipeline = Arc::new(Self {
             started: Instant::now(),
-            traffic: Mutex::default(),
             service: Mutex::new(service),
+            traffic: Mutex::default(),
             stopping,
-        }
-    }
-
-    pub(crate) fn router(self) -> Router {
-        let pipeline = Arc::new(self);
+        });
         admin::routes()
             .fallback(serve::<S>)
             .layer(middleware::from_fn_with_state(Arc::clone(&pipeline), log::<S>))

@@ -84,7 +84,7 @@ impl Server {
         }
 
         let (stop, mut stopping) = watch::channel(());
-        let router = Pipeline::new(service, stopping.clone()).router();
+        let router = Pipeline::router(service, stopping.clone());
         // An answer is one small write: waiting for more data would only add latency.
         let listener = listener.tap_io(|connection| _ = connection.set_nodelay(true));
         let server = axum::serve(listener, router).with_graceful_shutdown(async move { _ = stopping.changed().await });

@@ -61,11 +61,8 @@ impl Service for Engine {
     /// Adds the configured load balancers that are not in the state file.
     fn open(config: ServerConfig) -> Result<Self, Problem> {
         config.check().map_err(Problem::Config)?;
-        let stored = state_file::load(config.state_file.as_deref())?;
-        let mut world = match stored {
-            Some(dump) => World::from_dump(config.seed, dump),
-            None => World::new(config.seed),
-        };
+        let stored: Option<Dump> = state_file::load(config.state_file.as_deref())?;
+        let mut world = World::from_dump(config.seed, stored.unwrap_or_default());
         for identifier in &config.load_balancers {
             add_balancer(&mut world, identifier).map_err(Problem::Config)?;
         }
@@ -169,14 +166,15 @@ impl Engine {
         match (&request.parts.method, target) {
             (&Method::GET, Target::Collection(kind)) => self.list(*kind, &request.parts.uri),
             (&Method::POST, Target::Collection(kind)) if *kind != Kind::LoadBalancer => {
-                self.create(now_ms, *kind, request)
+                let body = self.write(now_ms, *kind, None, request)?;
+                Ok((StatusCode::CREATED, Json(body)).into_response())
             }
             (&Method::GET, Target::Object(kind, identifier)) => {
                 let object = self.existing(*kind, identifier)?;
                 Ok(ok(bodies::object_in_full(object, &self.world)))
             }
             (&Method::PUT, Target::Object(kind, identifier)) if *kind != Kind::LoadBalancer => {
-                self.update(now_ms, *kind, identifier, request)
+                self.write(now_ms, *kind, Some(identifier), request).map(ok)
             }
             (&Method::DELETE, Target::Object(kind, identifier)) if *kind != Kind::LoadBalancer => {
                 self.destroy(*kind, identifier)
@@ -198,10 +196,8 @@ impl Engine {
     fn list(&self, kind: Kind, uri: &Uri) -> Result<Response, Refusal> {
         let listing = Listing::read(uri, Some(kind))?;
         let fits = |object: &&Object| {
-            let holds = |(name, value): (&String, &String)| {
-                object.fields.get(name).and_then(Value::as_str) == Some(value.as_str())
-            };
-            object.kind == kind && listing.filters.iter().all(holds)
+            let mut filters = listing.filters.iter();
+            object.kind == kind && filters.all(|(name, value)| object.fields.get(name).is_some_and(|it| it == value))
         };
         let objects: Vec<&Object> = self.world.objects.values().filter(fits).collect();
         Ok(ok(listing.page_of(&objects, |object| bodies::object_in_short(object))))
@@ -217,49 +213,41 @@ impl Engine {
             Some(tag) => self.world.tagged(tag).collect(),
             None => self.world.objects.values().collect(),
         };
-        let with_type = self.config.resource_type_in_lists;
-        Ok(ok(listing.page_of(&objects, |object| {
-            bodies::resource_in_short(object, with_type)
-        })))
+        let show = |object: &&Object| bodies::resource_in_short(object, self.config.resource_type_in_lists);
+        Ok(ok(listing.page_of(&objects, show)))
     }
 
-    fn create(&mut self, now_ms: u64, kind: Kind, request: &Request<'_, Self>) -> Result<Response, Refusal> {
-        let body = bodies::parse_json(&request.parts.headers, request.body)?;
-        let fields = bodies::parse_fields(kind, None, body, &self.world)?;
-        let object = Object {
-            kind,
-            identifier: self.world.draw_identifier(),
-            fields,
-            tags: Default::default(),
-            state: StateId::NewlyCreated,
-            settles_at_ms: Some(now_ms.saturating_add(self.config.settle_ms)),
-        };
-        let body = self.put(now_ms, object)?;
-        Ok((StatusCode::CREATED, Json(body)).into_response())
-    }
-
-    fn update(
+    /// Creates an object, or updates the one with this identifier. Settles it if that takes no time, and shows it.
+    fn write(
         &mut self,
         now_ms: u64,
         kind: Kind,
-        identifier: &str,
+        identifier: Option<&str>,
         request: &Request<'_, Self>,
-    ) -> Result<Response, Refusal> {
-        let existing = self.existing(kind, identifier)?;
+    ) -> Result<Value, Refusal> {
+        let existing = identifier
+            .map(|identifier| self.existing(kind, identifier))
+            .transpose()?;
         let body = bodies::parse_json(&request.parts.headers, request.body)?;
-        let fields = bodies::parse_fields(kind, Some(identifier), body, &self.world)?;
-        let object = Object {
-            fields,
-            state: StateId::Updating,
-            settles_at_ms: Some(now_ms.saturating_add(self.config.settle_ms)),
-            ..existing.clone()
+        let fields = bodies::parse_fields(kind, identifier, body, &self.world)?;
+        let settles_at_ms = Some(now_ms.saturating_add(self.config.settle_ms));
+        let object = match existing.cloned() {
+            Some(existing) => Object {
+                fields,
+                state: StateId::Updating,
+                settles_at_ms,
+                ..existing
+            },
+            None => Object {
+                kind,
+                identifier: self.world.draw_identifier(),
+                fields,
+                tags: Default::default(),
+                state: StateId::NewlyCreated,
+                settles_at_ms,
+            },
         };
-        self.put(now_ms, object).map(ok)
-    }
-
-    /// Stores the object, settles it if that takes no time, and shows it.
-    fn put(&mut self, now_ms: u64, object: Object) -> Result<Value, Refusal> {
-        let (kind, identifier) = (object.kind, object.identifier.clone());
+        let identifier = object.identifier.clone();
         self.world.put(object);
         self.save()?;
         self.settle(now_ms)?;
@@ -281,9 +269,8 @@ impl Engine {
     fn tag(&mut self, identifier: &str, tag: &str, request: &Request<'_, Self>) -> Result<Response, Refusal> {
         let body = bodies::parse_json(&request.parts.headers, request.body)?;
         if !body.is_string() {
-            return Err(Refusal::bad_request(
-                "the body of a tagging must be text, and may be empty text",
-            ));
+            let message = "the body of a tagging must be text, and may be empty text";
+            return Err(Refusal::bad_request(message));
         }
         let object = self.existing_resource(identifier)?;
         if object.tags.contains(tag) {

@@ -69,7 +69,7 @@ pub(super) struct World {
 }
 
 /// A world as JSON: in the state file, and over HTTP for tests.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Dump {
     pub(super) load_balancers: Vec<Object>,
@@ -83,19 +83,13 @@ pub(super) struct Dump {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            ..Self::default()
-        }
-    }
-
     /// The world that the dump describes.
     pub(super) fn from_dump(seed: u64, dump: Dump) -> Self {
         let mut world = Self {
+            seed,
             tags: dump.tags,
             identifiers_drawn: dump.identifiers_drawn,
-            ..Self::new(seed)
+            ..Self::default()
         };
         for object in dump.load_balancers.into_iter().chain(dump.objects) {
             world.put(object);
@@ -257,7 +251,7 @@ mod tests {
             |world| world.destroy("c"),
             |world| world.destroy("b"),
         ];
-        let mut world = World::new(1);
+        let mut world = World::from_dump(1, Dump::default());
         let mut most = 0;
         for (number, change) in changes.into_iter().enumerate() {
             change(&mut world);

@@ -81,33 +81,25 @@ impl Planned {
         self.seen.lock().listed.insert(neg.clone());
         Ok(())
     }
-
-    /// Looks up a NEG, once, and takes over its content.
-    async fn look_for(&self, neg: &NegRef, subnet: &str) -> Result<(), Error> {
-        if self.seen.lock().ensured.contains_key(neg) {
-            return Ok(());
-        }
-        if self.real.is_there(neg, subnet).await? {
-            self.seen.lock().ensured.insert(neg.clone(), subnet.to_owned());
-            self.read(neg).await?;
-            if let Some(read) = self.simulated.0.lock().negs.get_mut(neg) {
-                // It may have been read before its subnet was known.
-                subnet.clone_into(&mut read.subnet);
-            }
-        } else {
-            let mut seen = self.seen.lock();
-            seen.ensured.insert(neg.clone(), subnet.to_owned());
-            // A NEG that does not exist has no endpoints to read.
-            seen.listed.insert(neg.clone());
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
 impl Api for Planned {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
-        self.look_for(neg, subnet).await?;
+        if !self.seen.lock().ensured.contains_key(neg) {
+            let is_there = self.real.is_there(neg, subnet).await?;
+            self.seen.lock().ensured.insert(neg.clone(), subnet.to_owned());
+            if is_there {
+                self.read(neg).await?;
+                if let Some(read) = self.simulated.0.lock().negs.get_mut(neg) {
+                    // It may have been read before its subnet was known.
+                    subnet.clone_into(&mut read.subnet);
+                }
+            } else {
+                // A NEG that does not exist has no endpoints to read.
+                self.seen.lock().listed.insert(neg.clone());
+            }
+        }
         self.simulated.ensure(neg, subnet, request).await
     }
 

@@ -220,12 +220,10 @@ impl Call {
         tags: &[String],
         unaccounted: Unaccounted,
     ) -> Result<Object, Error> {
+        let (kind, identifier) = (object.spec.kind(), &object.identifier);
         for tag in tags {
-            if let Err(failure) = self.tag(&object.identifier, tag).await {
-                let (kind, identifier) = (object.spec.kind(), &object.identifier);
-                return Err(self
-                    .destroy_untagged(kind, identifier, failure.error, unaccounted)
-                    .await);
+            if let Err(Failure { error, .. }) = self.tag(identifier, tag).await {
+                return Err(self.destroy_untagged(kind, identifier, error, unaccounted).await);
             }
         }
         unaccounted.settle();
@@ -309,8 +307,8 @@ impl Unaccounted {
     /// The child carries its tags, or certainly does not exist.
     pub(super) fn settle(mut self) {
         self.is_accounted = true;
-        if let Some(intent) = self.intent.take() {
-            intent.settle();
+        if let Some(intent) = self.intent {
+            self.engine.intents.settle(intent);
         }
     }
 }
@@ -319,8 +317,8 @@ impl Drop for Unaccounted {
     fn drop(&mut self) {
         if !self.is_accounted {
             self.engine.created_parents.remove(&self.parent);
-            if let Some(intent) = &self.intent {
-                intent.leave_open();
+            if let Some(intent) = self.intent {
+                self.engine.intents.leave_open(intent);
             }
         }
     }

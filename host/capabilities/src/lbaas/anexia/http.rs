@@ -74,7 +74,7 @@ pub(super) struct Engine {
     pub(super) times: Times,
     pub(super) adopt_orphans: bool,
     pub(super) created_parents: CreatedParents,
-    pub(super) intents: Arc<Intents>,
+    pub(super) intents: Intents,
     pub(super) looks: Looks,
 }
 
@@ -111,6 +111,7 @@ pub(super) enum Fate {
 }
 
 impl Failure {
+    /// The host itself withheld the request.
     fn withheld(error: Error) -> Self {
         let fate = Fate::Withheld;
         Self { error, fate }

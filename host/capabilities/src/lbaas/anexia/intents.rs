@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ struct Written {
 }
 
 /// Every creation whose outcome is unknown.
+#[derive(Default)]
 pub(super) struct Intents {
     /// `None`: intents end with the process.
     folder: Option<PathBuf>,
@@ -56,8 +56,8 @@ pub(super) struct Intents {
 #[derive(Default)]
 struct Batches {
     next: u64,
-    /// Unsettled entries, by the number of their `create` and their place in it.
-    open: BTreeMap<(u64, usize), Entry>,
+    /// Unsettled entries.
+    open: BTreeMap<Intent, Entry>,
 }
 
 struct Entry {
@@ -76,56 +76,26 @@ pub(super) struct Sought {
     pub(super) is_late: bool,
 }
 
-/// The intent to create one object. It stays open if it is dropped unsettled.
-pub(super) struct Intent {
-    intents: Arc<Intents>,
-    key: (u64, usize),
-}
-
-impl Intent {
-    /// The object carries its tags, or certainly does not exist.
-    pub(super) fn settle(self) {
-        let (number, _) = self.key;
-        {
-            let open = &mut self.intents.batches.lock().open;
-            let was_open = open.remove(&self.key).is_some();
-            if !was_open || open.range((number, 0)..=(number, usize::MAX)).next().is_some() {
-                return;
-            }
-        }
-        if let Some(Err(error)) = self.intents.file(number).map(|file| remove(&file)) {
-            tracing::warn!("what it says is looked for once more after the next start: {error}");
-        }
-    }
-
-    /// No more requests are sent for it: if the object does not appear soon, it never will.
-    pub(super) fn leave_open(&self) {
-        let late_from = Instant::now() + self.intents.request_timeout;
-        if let Some(entry) = self.intents.batches.lock().open.get_mut(&self.key) {
-            entry.late_from = Some(late_from);
-        }
-    }
-}
+/// The intent to create one object: the number of its `create`, and its place in it. It stays open unless it is settled.
+pub(super) type Intent = (u64, usize);
 
 impl Intents {
     /// Reads what an earlier process has left in `folder`, and changes nothing there.
     ///
     /// # Errors
     /// If the folder can't be read; the error names it.
-    pub(super) fn open(folder: Option<&Path>, request_timeout: Duration) -> io::Result<Arc<Self>> {
+    pub(super) fn open(folder: Option<&Path>, request_timeout: Duration) -> io::Result<Self> {
         let mut intents = Self {
             folder: folder.map(Path::to_owned),
-            complete: AtomicBool::new(false),
-            damaged: Vec::new(),
-            batches: Mutex::default(),
             request_timeout,
+            ..Self::default()
         };
         if let Some(folder) = folder {
             intents
                 .load(folder)
                 .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", folder.display())))?;
         }
-        Ok(Arc::new(intents))
+        Ok(intents)
     }
 
     fn load(&mut self, folder: &Path) -> io::Result<()> {
@@ -169,7 +139,7 @@ impl Intents {
     }
 
     /// Wall time gives the age of the file; from here on, time is monotonic.
-    fn entries_of(&self, number: u64, written: Written) -> impl Iterator<Item = ((u64, usize), Entry)> + use<> {
+    fn entries_of(&self, number: u64, written: Written) -> impl Iterator<Item = (Intent, Entry)> + use<> {
         let ago = Duration::from_millis(SystemClock.now_ms().saturating_sub(written.at_ms));
         let late_from = Instant::now() + self.request_timeout.saturating_sub(ago);
         entries(number, written.specs, written.tags, Some(late_from))
@@ -179,7 +149,7 @@ impl Intents {
     ///
     /// # Errors
     /// If it can't be written; then the caller must not create anything.
-    pub(super) async fn begin(self: &Arc<Self>, specs: &[Spec], tags: &[String]) -> io::Result<Vec<Intent>> {
+    pub(super) async fn begin(&self, specs: &[Spec], tags: &[String]) -> io::Result<Vec<Intent>> {
         let number = {
             let mut batches = self.batches.lock();
             batches.next += 1;
@@ -196,19 +166,19 @@ impl Intents {
         }
         let begun = entries(number, specs.to_vec(), tags.to_vec(), None);
         self.batches.lock().open.extend(begun);
-        Ok((0..specs.len()).map(|place| self.intent((number, place))).collect())
+        Ok((0..specs.len()).map(|place| (number, place)).collect())
     }
 
     /// The objects that may have been created for this tag without being tagged.
-    pub(super) fn of_tag(self: &Arc<Self>, tag: &str) -> Vec<Sought> {
+    pub(super) fn of_tag(&self, tag: &str) -> Vec<Sought> {
         let now = Instant::now();
         let batches = self.batches.lock();
         let of_tag = batches
             .open
             .iter()
             .filter(|(_, entry)| entry.tags.iter().any(|it| it == tag));
-        let sought = of_tag.map(|(key, entry)| Sought {
-            intent: self.intent(*key),
+        let sought = of_tag.map(|(intent, entry)| Sought {
+            intent: *intent,
             spec: entry.spec.clone(),
             tags: entry.tags.clone(),
             is_late: entry.late_from.is_some_and(|late_from| now >= late_from),
@@ -216,9 +186,27 @@ impl Intents {
         sought.collect()
     }
 
-    fn intent(self: &Arc<Self>, key: (u64, usize)) -> Intent {
-        let intents = Arc::clone(self);
-        Intent { intents, key }
+    /// The object carries its tags, or certainly does not exist.
+    pub(super) fn settle(&self, intent: Intent) {
+        let (number, _) = intent;
+        {
+            let open = &mut self.batches.lock().open;
+            let was_open = open.remove(&intent).is_some();
+            if !was_open || open.range((number, 0)..=(number, usize::MAX)).next().is_some() {
+                return;
+            }
+        }
+        if let Some(Err(error)) = self.file(number).map(|file| remove(&file)) {
+            tracing::warn!("what it says is looked for once more after the next start: {error}");
+        }
+    }
+
+    /// No more requests are sent for it: if the object does not appear soon, it never will.
+    pub(super) fn leave_open(&self, intent: Intent) {
+        let late_from = Instant::now() + self.request_timeout;
+        if let Some(entry) = self.batches.lock().open.get_mut(&intent) {
+            entry.late_from = Some(late_from);
+        }
     }
 
     /// Whether only the objects of the intents may lack their tags.
@@ -260,7 +248,7 @@ fn entries(
     specs: Vec<Spec>,
     tags: Vec<String>,
     late_from: Option<Instant>,
-) -> impl Iterator<Item = ((u64, usize), Entry)> {
+) -> impl Iterator<Item = (Intent, Entry)> {
     specs.into_iter().enumerate().map(move |(place, spec)| {
         let tags = tags.clone();
         ((number, place), Entry { spec, tags, late_from })
@@ -286,11 +274,11 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn open(folder: &Path) -> Arc<Intents> {
+    fn open(folder: &Path) -> Intents {
         Intents::open(Some(folder), TIMEOUT).unwrap()
     }
 
-    fn names(intents: &Arc<Intents>) -> Vec<String> {
+    fn names(intents: &Intents) -> Vec<String> {
         let sought = intents.of_tag(TAG);
         sought.iter().map(|sought| sought.spec.name().to_owned()).collect()
     }
@@ -302,16 +290,16 @@ mod tests {
         let intents = open(&folder);
         let tags = [TAG.to_owned()];
         for intent in intents.begin(&[backend("a"), backend("b")], &tags).await.unwrap() {
-            intent.settle();
+            intents.settle(intent);
         }
-        let mut begun = intents.begin(&[backend("c"), backend("d")], &tags).await.unwrap();
-        begun.remove(0).settle();
+        let begun = intents.begin(&[backend("c"), backend("d")], &tags).await.unwrap();
+        intents.settle(begun[0]);
         assert_eq!(names(&intents), ["d"]);
         // The file holds all begun creations; searching for an object that carries its tags costs one list.
         let again = open(&folder);
         assert_eq!(names(&again), ["c", "d"]);
         assert!(again.of_tag("another").is_empty());
-        again.of_tag(TAG).into_iter().for_each(|sought| sought.intent.settle());
+        again.of_tag(TAG).iter().for_each(|sought| again.settle(sought.intent));
         assert_eq!(names(&open(&folder)), [""; 0]);
         // Numbers do not repeat while a file has one.
         let begun = again.begin(&[backend("e")], &tags).await.unwrap();
@@ -325,12 +313,12 @@ mod tests {
         let open = |folder| Intents::open(Some(folder), timeout).unwrap();
         let intents = open(folder.path());
         let begun = intents.begin(&[backend("a")], &[TAG.to_owned()]).await.unwrap();
-        let is_late = |intents: &Arc<Intents>| intents.of_tag(TAG)[0].is_late;
+        let is_late = |intents: &Intents| intents.of_tag(TAG)[0].is_late;
         let again = open(folder.path());
         assert!(!is_late(&again));
         tokio::time::sleep(2 * timeout).await;
         assert!(!is_late(&intents), "it is under way");
-        begun.iter().for_each(Intent::leave_open);
+        begun.into_iter().for_each(|intent| intents.leave_open(intent));
         assert!(!is_late(&intents));
         tokio::time::sleep(timeout).await;
         assert!(is_late(&intents) && is_late(&again));

@@ -24,7 +24,7 @@ use super::intents::{Intent, Sought};
 use super::list::Children;
 use super::path::Family;
 use super::wire;
-use crate::lbaas::{self, Error, Kind, Object};
+use crate::lbaas::{Error, Kind, Object, Parent, referred};
 
 /// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.
 pub(super) const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
@@ -57,8 +57,11 @@ const LISTS_FRESH: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Looks {
     looked: Mutex<Looked>,
-    lists: tokio::sync::Mutex<Lists>,
+    /// Of an epoch and a number of doubts.
+    lists: tokio::sync::Mutex<((u64, u64), Lists)>,
 }
+
+type Lists = BTreeMap<Family, (Instant, Arc<Children>)>;
 
 #[derive(Default)]
 struct Looked {
@@ -68,13 +71,6 @@ struct Looked {
     /// The name suffixes of Services with an object that could not be destroyed because it is referenced.
     doubted: BTreeSet<String>,
     doubts: u64,
-}
-
-#[derive(Default)]
-struct Lists {
-    /// The epoch, and the number of doubts.
-    of: (u64, u64),
-    read: BTreeMap<Family, (Instant, Arc<Children>)>,
 }
 
 impl Looks {
@@ -152,7 +148,9 @@ impl Call {
                 Err(error) => return Err(error),
             }
         }
-        look.late.into_iter().for_each(Intent::settle);
+        look.late
+            .into_iter()
+            .for_each(|intent| self.engine.intents.settle(intent));
         if let Some(owned) = owned.filter(|_| look.by_name) {
             self.engine.looks.note(self.fence.epoch(), &owned.name_suffix);
         }
@@ -183,21 +181,20 @@ impl Call {
         }
         // Skip objects that are already tagged, or were found by an intent.
         let tagged: BTreeSet<String> = self.tagged(tag).await?.into_iter().map(|it| it.identifier).collect();
+        let is_tagged = |owner: &Parent| matches!(owner, Parent::Resource(it) if tagged.contains(&it.identifier));
+        // Whether the object is below one that is tagged, or sends its traffic there.
+        let refers = |object: &Object| referred(&object.spec).iter().any(is_tagged);
         let mut seen = tagged.clone();
         self.look_for_intents(sought, &mut seen, &mut look).await?;
         for (kind, identifier) in named {
-            let tags = vec![tag.to_owned()];
             if !seen.insert(identifier.clone()) {
                 continue;
             }
-            let belongs = |object: &Object| look.by_name || refers_to(object, &tagged);
+            let tags = vec![tag.to_owned()];
             let found = self.untagged(kind, &identifier, &tags).await?;
-            if let Some(object) = found.filter(belongs) {
-                look.found.push(Leftover {
-                    object,
-                    tags,
-                    intent: None,
-                });
+            if let Some(object) = found.filter(|object| look.by_name || refers(object)) {
+                let intent = None;
+                look.found.push(Leftover { object, tags, intent });
             }
         }
         Ok(look)
@@ -211,9 +208,9 @@ impl Call {
     ) -> Result<(), Error> {
         let mut lists: BTreeMap<Family, Children> = BTreeMap::new();
         for Sought {
-            intent,
             spec,
             tags,
+            intent,
             is_late,
         } in sought
         {
@@ -223,24 +220,19 @@ impl Call {
                 Entry::Vacant(place) => place.insert(self.children_if_any(&family).await?),
             };
             let mut found = None;
-            for identifier in children.get(spec.name()).into_iter().flatten() {
-                if seen.contains(identifier) {
-                    continue;
-                }
+            let named = children.get(spec.name()).into_iter().flatten();
+            for identifier in named.filter(|identifier| !seen.contains(*identifier)) {
                 let object = self.untagged(spec.kind(), identifier, &tags).await?;
-                if let Some(object) = object.filter(|object| wire::same(&spec, &object.spec)) {
-                    found = Some(object);
+                found = object.filter(|object| wire::same(&spec, &object.spec));
+                if found.is_some() {
                     break;
                 }
             }
             match found {
                 Some(object) => {
                     seen.insert(object.identifier.clone());
-                    look.found.push(Leftover {
-                        object,
-                        tags,
-                        intent: Some(intent),
-                    });
+                    let intent = Some(intent);
+                    look.found.push(Leftover { object, tags, intent });
                 }
                 None if is_late => look.late.push(intent),
                 None => {}
@@ -260,9 +252,11 @@ impl Call {
         }
         let below = named
             .iter()
-            .filter_map(|(kind, identifier)| Some(Family::below(kind.child()?, identifier)));
-        let lists =
-            below.map(|family| async move { Ok::<_, Error>((family.kind, self.children_if_any(&family).await?)) });
+            .filter_map(|(kind, id)| Some(Family::below(kind.child()?, id)));
+        let lists = below.map(|family| async move {
+            let children = self.children_if_any(&family).await?;
+            Ok::<_, Error>((family.kind, children))
+        });
         for (kind, children) in try_join_all(lists).await? {
             named.extend(owned.named(kind, &children));
         }
@@ -273,17 +267,14 @@ impl Call {
     async fn listed(&self, family: Family) -> Result<Arc<Children>, Error> {
         let mut lists = self.engine.looks.lists.lock().await;
         let of = (self.fence.epoch(), self.engine.looks.looked.lock().doubts);
-        if lists.of != of {
-            *lists = Lists {
-                of,
-                read: BTreeMap::new(),
-            };
+        if lists.0 != of {
+            *lists = (of, Lists::new());
         }
-        if let Some((_, children)) = lists.read.get(&family).filter(|(at, _)| at.elapsed() < LISTS_FRESH) {
+        if let Some((_, children)) = lists.1.get(&family).filter(|(at, _)| at.elapsed() < LISTS_FRESH) {
             return Ok(Arc::clone(children));
         }
         let children = Arc::new(self.children_if_any(&family).await?);
-        lists.read.insert(family, (Instant::now(), Arc::clone(&children)));
+        lists.1.insert(family, (Instant::now(), Arc::clone(&children)));
         Ok(children)
     }
 
@@ -306,15 +297,6 @@ impl Call {
         let answer = if_there(self.get(kind.names().path, identifier).await)?;
         Ok(answer.and_then(|answer| wire::object(kind, &answer).ok()))
     }
-}
-
-/// Whether the object is below one of these, or sends its traffic there.
-fn refers_to(object: &Object, identifiers: &BTreeSet<String>) -> bool {
-    let named = |owner: &lbaas::Parent| match owner {
-        lbaas::Parent::Resource(named) => identifiers.contains(&named.identifier),
-        lbaas::Parent::LoadBalancer(_) => false,
-    };
-    lbaas::referred(&object.spec).iter().any(named)
 }
 
 impl Owned {

@@ -136,10 +136,8 @@ impl Credentials {
 
     fn of(source: Source) -> Self {
         use_ring();
-        Self {
-            source,
-            kept: Mutex::default(),
-        }
+        let kept = Mutex::default();
+        Self { source, kept }
     }
 
     /// A token for a request.
@@ -249,11 +247,9 @@ impl ServiceAccount {
                 fields.entry(name).or_insert_with(|| json!(""));
             }
         }
-        let signer = service_account::Builder::new(key)
-            .build_signer()
-            .map_err(|error| causes(&error))?;
+        let signer = service_account::Builder::new(key).build_signer();
         Ok(Self {
-            signer,
+            signer: signer.map_err(|error| causes(&error))?,
             client_email,
             key_id,
             client: Client::new(&url, TIMES, &Matcher::from_env())?,
@@ -275,13 +271,8 @@ impl ServiceAccount {
         };
         // A token changes nothing: it may be fetched whether or not this host may act.
         let always = Fence::open();
-        let sent = self.client.send(
-            &always,
-            Method::POST,
-            &self.token_uri,
-            [(CONTENT_TYPE, form_type)],
-            Some(form),
-        );
+        let (url, headers) = (&self.token_uri, [(CONTENT_TYPE, form_type)]);
+        let sent = self.client.send(&always, Method::POST, url, headers, Some(form));
         let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
         let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
             Unread::Unusable(why) => failed(why),

@@ -69,8 +69,7 @@ impl Watch {
             self.watched.lock().remove(&key);
             return Err(error);
         }
-        let until = self.until(Duration::ZERO);
-        self.spawn(started, until, tasks);
+        self.spawn(started, Duration::ZERO, tasks);
         Ok(())
     }
 
@@ -80,17 +79,14 @@ impl Watch {
             self.watched.lock().insert((started.instance.clone(), started.number));
             // Across a restart, only the wall clock tells how long ago that was.
             let ago_ms = SystemClock.now_ms().saturating_sub(started.started_ms);
-            let until = self.until(Duration::from_millis(ago_ms));
-            self.spawn(started, until, tasks);
+            self.spawn(started, Duration::from_millis(ago_ms), tasks);
         }
     }
 
-    /// The deadline of an operation that started this long ago.
-    fn until(&self, ago: Duration) -> Instant {
-        Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms).saturating_sub(ago)
-    }
-
-    fn spawn(self: &Arc<Self>, started: Started, until: Instant, tasks: &Tasks) {
+    /// Starts to poll an operation that started this long ago.
+    fn spawn(self: &Arc<Self>, started: Started, ago: Duration, tasks: &Tasks) {
+        let timeout = Duration::from_millis(self.settings.operation_timeout_ms);
+        let until = Instant::now() + timeout.saturating_sub(ago);
         let watch = Arc::clone(self);
         let mut tasks = tasks.lock();
         while tasks.try_join_next().is_some() {}
