@@ -21,13 +21,11 @@ type Shared<S> = State<Arc<Pipeline<S>>>;
 type Body<T> = Result<Json<T>, JsonRejection>;
 
 pub(crate) fn routes<S: Service>() -> Router<Arc<Pipeline<S>>> {
+    let faults = get(get_faults::<S>).post(post_fault::<S>).delete(delete_faults::<S>);
     Router::new()
         .route("/state", get(get_state::<S>).put(put_state::<S>))
         .route("/requests", get(get_requests::<S>).delete(delete_requests::<S>))
-        .route(
-            "/faults",
-            get(get_faults::<S>).post(post_fault::<S>).delete(delete_faults::<S>),
-        )
+        .route("/faults", faults)
         .merge(S::admin_routes())
         .route_layer(middleware::from_fn(for_this_machine))
         .layer(DefaultBodyLimit::max(STATE_BYTES_MAX))

@@ -116,11 +116,8 @@ pub(crate) trait Service: Sized + Send + 'static {
         };
         state_file::save(&path, self.state()).map_err(|error| {
             tracing::error!(target: LOG_TARGET, error = &error as &dyn std::error::Error, "the state was not kept");
-            Self::refusal(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                Some("internalError"),
-                &error.to_string(),
-            )
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Self::refusal(status, Some("internalError"), &error.to_string())
         })
     }
 }
@@ -220,11 +217,8 @@ impl<S: Service> Pipeline<S> {
     ) -> Result<Response, Refusal> {
         // The server notices that a client disconnected only once it has read the whole request.
         let body = body::to_bytes(body, S::BODY_BYTES_MAX).await.map_err(|error| {
-            S::refusal(
-                StatusCode::BAD_REQUEST,
-                None,
-                &format!("the body could not be read: {error}"),
-            )
+            let message = format!("the body could not be read: {error}");
+            S::refusal(StatusCode::BAD_REQUEST, None, &message)
         })?;
         self.admit(parts)?;
         let fault = {

@@ -212,8 +212,8 @@ impl Compute {
         if let Some(status) = body(request)?.get("healthStatus")
             && !matches!(status.as_str(), Some("SKIP" | "SHOW"))
         {
-            let message = format!("Invalid value for field 'healthStatus': {status}. It is SKIP or SHOW.");
-            return Err(Refusal::invalid(message));
+            let why = format!("{status}. It is SKIP or SHOW.");
+            return Err(Refusal::invalid_value("healthStatus", why));
         }
         let limit = page_size(query.get("maxResults").map(String::as_str))?;
         let after = page_start(query.get("pageToken").map(String::as_str))?;
@@ -335,9 +335,11 @@ fn request_id(request: &Request<'_>) -> Result<Option<String>, Refusal> {
     };
     match uuid::Uuid::try_parse(&text) {
         Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid.to_string())),
-        _ => Err(Refusal::invalid(format!(
-            "Invalid value for field 'requestId': '{text}'. Must be a non-zero UUID."
-        ))),
+        _ => Err(Refusal::invalid_field(
+            "requestId",
+            &json!(text),
+            "Must be a non-zero UUID.",
+        )),
     }
 }
 
@@ -346,9 +348,10 @@ fn page_size(text: Option<&str>) -> Result<usize, Refusal> {
         // 0 means the default.
         None | Some((_, Ok(0))) => Ok(ENDPOINTS_PER_REQUEST_MAX),
         Some((_, Ok(size))) if size <= ENDPOINTS_PER_REQUEST_MAX => Ok(size),
-        Some((text, _)) => Err(Refusal::invalid(format!(
-            "Invalid value for field 'maxResults': '{text}'. Must be 0 to {ENDPOINTS_PER_REQUEST_MAX}."
-        ))),
+        Some((text, _)) => {
+            let why = format!("Must be 0 to {ENDPOINTS_PER_REQUEST_MAX}.");
+            Err(Refusal::invalid_field("maxResults", &json!(text), &why))
+        }
     }
 }
 
@@ -361,8 +364,6 @@ fn page_start(token: Option<&str>) -> Result<u64, Refusal> {
     let number = token.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
     match number.map(|number| u64::from_str_radix(number, 16)) {
         Some(Ok(number)) if number < u64::MAX => Ok(number),
-        _ => Err(Refusal::invalid(format!(
-            "Invalid value for field 'pageToken': '{token}'."
-        ))),
+        _ => Err(Refusal::invalid_value("pageToken", format!("'{token}'."))),
     }
 }

@@ -3,7 +3,6 @@
 //! Two are the same if VM, addresses and port are, however these are spelt.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
@@ -84,20 +83,18 @@ impl Endpoint {
 
 /// The endpoints of a request to attach or detach.
 pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
-    let invalid = |why: &str| Refusal::invalid(format!("Invalid value for field 'networkEndpoints': {why}"));
     let sent = match body.get("networkEndpoints") {
         Some(Value::Array(sent)) if !sent.is_empty() => sent,
         // An empty list is invalid too.
         Some(Value::Array(_)) | None => {
             return Err(Refusal::invalid("Required field 'networkEndpoints' not specified"));
         }
-        Some(_) => return Err(invalid("not a list")),
+        Some(_) => return Err(Refusal::invalid_value("networkEndpoints", "not a list")),
     };
     let count = sent.len();
     if count > ENDPOINTS_PER_REQUEST_MAX {
-        return Err(invalid(&format!(
-            "{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}"
-        )));
+        let why = format!("{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}");
+        return Err(Refusal::invalid_value("networkEndpoints", why));
     }
     read_list(sent, kind)
 }
@@ -115,9 +112,8 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
     if let Some((name, value)) = fields.find(|(_, value)| value.is_null()) {
         return Err(invalid(name, value, "A field without a value is left out."));
     }
-    let wrong =
-        |why: &dyn Display| Refusal::invalid(format!("Invalid value for field 'networkEndpoints[{index}]': {why}"));
-    let parsed = Sent::deserialize(sent).map_err(|error| wrong(&error))?;
+    let whole = format!("networkEndpoints[{index}]");
+    let parsed = Sent::deserialize(sent).map_err(|error| Refusal::invalid_value(&whole, error))?;
     let text = |name: &str, value: Option<Value>| match value {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text),
@@ -132,17 +128,14 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
         .map_err(|()| invalid("ipv6Address", &json!(ipv6_text), "Not an IPv6 address."))?;
     if ip.is_none() && ipv6.is_none() {
         let why = "it has neither 'ipAddress' nor 'ipv6Address'";
-        return Err(wrong(&why));
+        return Err(Refusal::invalid_value(&whole, why));
     }
     let port = match (kind, parsed.port) {
         (NegType::VmIp, None) => None,
         (NegType::VmIp, Some(port)) => return Err(invalid("port", &port, "A GCE_VM_IP group has no ports.")),
         (NegType::VmIpPort, None) => {
-            let why = format!(
-                "Invalid value for field '{}': a GCE_VM_IP_PORT group needs one",
-                field("port")
-            );
-            return Err(Refusal::invalid(why));
+            let why = "a GCE_VM_IP_PORT group needs one";
+            return Err(Refusal::invalid_value(&field("port"), why));
         }
         (NegType::VmIpPort, Some(port)) => {
             let number = port.as_u64().and_then(|number| u16::try_from(number).ok());

@@ -136,11 +136,8 @@ impl Neg {
             if let Some((_, other)) = same_key.iter().find(|(_, other)| other.clashes_with(endpoint)) {
                 let (endpoint, other) = (endpoint.json(false), other.json(false));
                 let why = format!("can't be attached: {other} has the same VM, port and address");
-                return Err(Failure::new(
-                    400,
-                    "INVALID_USAGE",
-                    format!("The network endpoint {endpoint} {why}"),
-                ));
+                let message = format!("The network endpoint {endpoint} {why}");
+                return Err(Failure::new(400, "INVALID_USAGE", message));
             }
             same_key.push((0, endpoint));
             new.push(endpoint.clone());

@@ -1,5 +1,7 @@
 //! Compute Engine's errors.
 
+use std::fmt::Display;
+
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -20,15 +22,19 @@ impl Refusal {
         }
     }
 
-    /// A field with an invalid value.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::because(StatusCode::BAD_REQUEST, "invalid", message)
     }
 
-    /// A field of the body with an invalid value, and why it is.
+    /// A field with an invalid value, and why it is.
+    pub(super) fn invalid_value(field: &str, why: impl Display) -> Self {
+        Self::invalid(format!("Invalid value for field '{field}': {why}"))
+    }
+
+    /// The same, with the value.
     pub(super) fn invalid_field(field: &str, value: &Value, why: &str) -> Self {
         let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-        Self::invalid(format!("Invalid value for field '{field}': '{value}'. {why}"))
+        Self::invalid_value(field, format!("'{value}'. {why}"))
     }
 
     /// A field that is missing.

@@ -108,13 +108,8 @@ impl World {
 fn take_effect(negs: &mut BTreeMap<String, Neg>, operation: &Operation) -> Result<(), Failure> {
     let path = operation.zone.neg_path(&operation.neg);
     let neg = negs.get_mut(&path);
-    let missing = || {
-        Failure::new(
-            404,
-            "RESOURCE_NOT_FOUND",
-            format!("The resource '{path}' was not found"),
-        )
-    };
+    let message = || format!("The resource '{path}' was not found");
+    let missing = || Failure::new(404, "RESOURCE_NOT_FOUND", message());
     match &operation.work {
         Work::Insert(_) if neg.is_some() => Ok(()),
         Work::Insert(spec) => {

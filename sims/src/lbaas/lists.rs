@@ -74,10 +74,10 @@ fn parse_filters(text: &str, known: &[&str]) -> Result<BTreeMap<String, String>,
     let filters = parameters(&uri.map_err(|_| Refusal::bad_request("`filters` is no query string"))?)?;
     match filters.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(filters),
-        Some(name) => Err(Refusal::bad_request(format!(
-            "filter `{name}` is unknown here; known are: {}",
-            known.join(", ")
-        ))),
+        Some(name) => {
+            let message = format!("filter `{name}` is unknown here; known are: {}", known.join(", "));
+            Err(Refusal::bad_request(message))
+        }
     }
 }
 

@@ -94,8 +94,7 @@ impl World {
         for object in dump.load_balancers.into_iter().chain(dump.objects) {
             world.put(object);
         }
-        let used: Vec<String> = world.tagged.keys().cloned().collect();
-        for tag in used {
+        for tag in world.tagged.keys().cloned().collect::<Vec<_>>() {
             world.name_tag(&tag);
         }
         world

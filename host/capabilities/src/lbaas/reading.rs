@@ -117,9 +117,8 @@ impl Reading for Reader {
                 Some(Err(Error::AccessDenied(what))) => vec![Need::Refused(what)],
                 Some(Err(_)) | None => Vec::new(),
             },
-            "api.create" => self.of_created(ask),
-            "api.get" => self.of_existing(Access::Read, ask),
-            _ => self.of_existing(Access::Write, ask),
+            "api.get" => self.of_each(Access::Read, ask),
+            _ => self.of_each(Access::Write, ask),
         };
         let refused = needs.iter().filter_map(|need| match need {
             Need::Refused(what) => Some(what.clone()),
@@ -193,12 +192,8 @@ impl Reader {
         });
         let existing = refs.iter().map(|reference| {
             let details = self.seen.get(reference).map(|spec| details(spec, &named));
-            let kind = reference.kind;
-            (
-                kind,
-                self.name(kind, &reference.identifier),
-                details.unwrap_or_default(),
-            )
+            let name = self.name(reference.kind, &reference.identifier);
+            (reference.kind, name, details.unwrap_or_default())
         });
         // A question has either the ones or the others.
         let each = created.chain(existing).zip(errors(ask));
@@ -214,31 +209,23 @@ impl Reader {
         .collect()
     }
 
-    fn of_created(&self, ask: &Ask) -> Vec<Need> {
+    /// What each element of a list needs.
+    fn of_each(&self, access: Access, ask: &Ask) -> Vec<Need> {
+        let Args { specs, refs, .. } = Args::of(ask);
+        let created = specs.iter().map(referred);
+        let existing = refs.into_iter().map(|reference| vec![Parent::Resource(reference)]);
+        let is_unseen = |owners: &[Parent]| matches!(owners, [Parent::Resource(it)] if !self.seen.contains_key(it));
         let mut answers = answers::<IgnoredAny>(ask);
         let mut needs = Vec::new();
-        for spec in Args::of(ask).specs {
+        for owners in created.chain(existing) {
             match answers.next() {
                 Some(Err(Error::AccessDenied(what))) => needs.push(Need::Refused(what)),
-                _ => {
-                    let owners = referred(&spec).into_iter();
-                    needs.extend(owners.map(|owner| self.owner(Access::Write, owner)));
-                }
+                // A missing resource is never refused.
+                Some(Err(Error::NotFound)) if ask.name != "api.create" && is_unseen(&owners) => {}
+                _ => needs.extend(owners.into_iter().map(|owner| self.owner(access, owner))),
             }
         }
         needs
-    }
-
-    fn of_existing(&self, access: Access, ask: &Ask) -> Vec<Need> {
-        let mut answers = answers::<IgnoredAny>(ask);
-        let refs = Args::of(ask).refs.into_iter();
-        let needs = refs.filter_map(|reference| match answers.next() {
-            Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
-            // A missing resource is never refused.
-            Some(Err(Error::NotFound)) if !self.seen.contains_key(&reference) => None,
-            _ => Some(self.owner(access, Parent::Resource(reference))),
-        });
-        needs.collect()
     }
 
     /// Access to the load balancer at the end of the chain of parents.

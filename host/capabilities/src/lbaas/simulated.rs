@@ -163,7 +163,11 @@ impl Api for Simulated {
     async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
         let now_ms = self.clock.now_ms();
         self.change("api.create", specs, |store, spec| {
-            if !store.has_parents(spec) {
+            let is_there = |owner: &Parent| match owner {
+                Parent::LoadBalancer(identifier) => store.load_balancers.contains_key(identifier),
+                Parent::Resource(resource) => store.objects.contains_key(resource),
+            };
+            if !referred(spec).iter().all(is_there) {
                 return Err(Error::Refused((422, "unknown reference".to_owned())));
             }
             let (state, settled_at_ms) = self.applied(State::Pending, now_ms);
@@ -297,13 +301,6 @@ impl Store {
             tagged.extend(found.map(|(_, stored)| stored.object(now_ms)));
         }
         tagged
-    }
-
-    fn has_parents(&self, spec: &Spec) -> bool {
-        referred(spec).iter().all(|owner| match owner {
-            Parent::LoadBalancer(identifier) => self.load_balancers.contains_key(identifier),
-            Parent::Resource(resource) => self.objects.contains_key(resource),
-        })
     }
 
     /// `KIND-N`, with the next N whose identifier no resource of any kind has.

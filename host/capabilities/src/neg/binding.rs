@@ -85,27 +85,21 @@ impl<'a> Guard<'a> {
 const BAD_REQUEST: u16 = 400;
 
 impl Host {
-    /// Writes the journal to the disk before a change: after a crash, the next request must be repeated.
+    /// The id of the next request, a change of this NEG, after the journal is on the disk: after a crash, that request must
+    /// be repeated.
     ///
     /// # Errors
     /// If the journal can't be written; then the request must not be sent.
-    fn on_disk(&mut self, neg: &NegRef) -> wasmtime::Result<()> {
-        if !self.grants.allow_neg(Access::Write, &neg.name, &neg.zone) {
-            // The request will be refused and changes nothing: a guest on trial must not cause endless disk syncs.
-            return Ok(());
-        }
-        let Some(journal) = self.tape.journal_mut() else {
-            return Ok(());
-        };
-        let entered = Instant::now();
-        let synced = journal.sync_now();
-        self.meter.used.waited += entered.elapsed();
-        synced.map_err(|error| Stop::from(TapeError::from(error)).into())
-    }
-
-    /// The id of the next request, a change of this NEG, after the journal is on the disk.
     fn request_id<A: Serialize>(&mut self, neg: &NegRef, call: &str, args: &A) -> wasmtime::Result<RequestId> {
-        self.on_disk(neg)?;
+        // Otherwise the request will be refused and changes nothing: a guest on trial must not cause endless disk syncs.
+        if self.grants.allow_neg(Access::Write, &neg.name, &neg.zone)
+            && let Some(journal) = self.tape.journal_mut()
+        {
+            let entered = Instant::now();
+            let synced = journal.sync_now();
+            self.meter.used.waited += entered.elapsed();
+            synced.map_err(|error| Stop::from(TapeError::from(error)))?;
+        }
         // `ask` counts it as the next.
         let number = self.meter.used.imports.saturating_add(1);
         Ok(RequestId::of(

@@ -1,7 +1,5 @@
 //! Formats endpoints and errors of NEGs for people.
 
-use std::fmt::Write as _;
-
 use trueup_base::text;
 
 use super::{Endpoint, Error, NegRef};
@@ -12,19 +10,12 @@ pub const ENDPOINTS_NAMED_MAX: usize = 5;
 /// `10.0.0.1:8080 (vm-1)`, or with both families `10.0.0.1+[fd00::1]:8080 (vm-1)`. Leaves out empty parts.
 pub fn endpoint(endpoint: &Endpoint) -> String {
     let Endpoint { ip, ipv6, port, node } = endpoint;
-    let mut text = ip.clone();
-    if !ipv6.is_empty() {
-        let plus = if ip.is_empty() { "" } else { "+" };
-        // Writing to a String can't fail.
-        let _ = write!(text, "{plus}[{ipv6}]");
-    }
-    if !port.is_empty() {
-        let _ = write!(text, ":{port}");
-    }
-    if !node.is_empty() {
-        let _ = write!(text, " ({node})");
-    }
-    text
+    let plus = if ip.is_empty() { "" } else { "+" };
+    let unless_empty = |text: &str, shown: String| if text.is_empty() { String::new() } else { shown };
+    let ipv6 = unless_empty(ipv6, format!("{plus}[{ipv6}]"));
+    let port = unless_empty(port, format!(":{port}"));
+    let node = unless_empty(node, format!(" ({node})"));
+    format!("{ip}{ipv6}{port}{node}")
 }
 
 /// The first endpoints, and how many more there are.
@@ -52,10 +43,8 @@ pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
 pub fn in_words(error: &Error, of: Option<&NegRef>) -> String {
     text::error(match error {
         Error::NotFound => {
-            let neg = of.map_or_else(
-                || "the NEG".to_owned(),
-                |NegRef { name, zone }| format!("NEG `{name}` in zone `{zone}`"),
-            );
+            let neg = of.map(|NegRef { name, zone }| format!("NEG `{name}` in zone `{zone}`"));
+            let neg = neg.unwrap_or_else(|| "the NEG".to_owned());
             format!("Compute Engine does not know {neg}, or not any more")
         }
         Error::RateLimited(Some(ms)) => format!("Compute Engine limits the rate of requests, for {ms} ms from now"),

@@ -142,7 +142,7 @@ impl Intents {
     fn entries_of(&self, number: u64, written: Written) -> impl Iterator<Item = (Intent, Entry)> + use<> {
         let ago = Duration::from_millis(SystemClock.now_ms().saturating_sub(written.at_ms));
         let late_from = Instant::now() + self.request_timeout.saturating_sub(ago);
-        entries(number, written.specs, written.tags, Some(late_from))
+        entries(number, written, Some(late_from))
     }
 
     /// Records pending creations with these tags on disk before it returns: one intent per spec, in order.
@@ -155,17 +155,16 @@ impl Intents {
             batches.next += 1;
             batches.next - 1
         };
+        let written = Written {
+            at_ms: SystemClock.now_ms(),
+            tags: tags.to_vec(),
+            specs: specs.to_vec(),
+        };
         if let Some(file) = self.file(number) {
-            let written = Written {
-                at_ms: SystemClock.now_ms(),
-                tags: tags.to_vec(),
-                specs: specs.to_vec(),
-            };
-            let written = serde_json::to_vec(&written)?;
-            tokio::task::spawn_blocking(move || write(&file, &written)).await??;
+            let text = serde_json::to_vec(&written)?;
+            tokio::task::spawn_blocking(move || write(&file, &text)).await??;
         }
-        let begun = entries(number, specs.to_vec(), tags.to_vec(), None);
-        self.batches.lock().open.extend(begun);
+        self.batches.lock().open.extend(entries(number, written, None));
         Ok((0..specs.len()).map(|place| (number, place)).collect())
     }
 
@@ -242,13 +241,9 @@ impl Intents {
     }
 }
 
-/// The entries of one `create`, each with its key.
-fn entries(
-    number: u64,
-    specs: Vec<Spec>,
-    tags: Vec<String>,
-    late_from: Option<Instant>,
-) -> impl Iterator<Item = (Intent, Entry)> {
+/// The entries of one `create`.
+fn entries(number: u64, written: Written, late_from: Option<Instant>) -> impl Iterator<Item = (Intent, Entry)> {
+    let Written { specs, tags, .. } = written;
     specs.into_iter().enumerate().map(move |(place, spec)| {
         let tags = tags.clone();
         ((number, place), Entry { spec, tags, late_from })

@@ -18,11 +18,9 @@ pub(super) struct Names {
     pub(super) path: &'static str,
     /// The identifier of their type.
     pub(super) resource_type: &'static str,
-    /// The field with their parent. Lists are filtered by it.
-    pub(super) parent: &'static str,
     /// The fields with values.
     pub(super) values: &'static [&'static str],
-    /// The fields with the identifiers of other resources.
+    /// The fields with the identifiers of other resources. The first is their parent; lists are filtered by it.
     pub(super) references: &'static [&'static str],
 }
 
@@ -32,28 +30,24 @@ impl Kind {
             Self::Backend => &Names {
                 path: "/api/LBaaS/v1/backend.json",
                 resource_type: "33164a3066a04a52be43c607f0c5dd8c",
-                parent: "load_balancer",
                 values: &["name", "mode", "health_check", "server_timeout"],
                 references: &["load_balancer"],
             },
             Self::Frontend => &Names {
                 path: "/api/LBaaS/v1/frontend.json",
                 resource_type: "da9d14b9d95840c08213de67f9cee6e2",
-                parent: "load_balancer",
                 values: &["name", "mode", "client_timeout"],
                 references: &["load_balancer", "default_backend"],
             },
             Self::Bind => &Names {
                 path: "/api/LBaaS/v1/bind.json",
                 resource_type: "bd24def982aa478fb3352cb5f49aab47",
-                parent: "frontend",
                 values: &["name", "address", "port", "ssl", "ssl_certificate_path"],
                 references: &["frontend"],
             },
             Self::Server => &Names {
                 path: "/api/LBaaS/v1/server.json",
                 resource_type: "01f321a4875446409d7d8469503a905f",
-                parent: "backend",
                 values: &["name", "ip", "port", "check"],
                 references: &["backend"],
             },
@@ -82,7 +76,8 @@ impl Family {
 
     /// The query of its list. The filter is a query string of its own, encoded once more.
     pub(super) fn query(&self) -> String {
-        let filter = format!("{}={}", self.kind.names().parent, encode(&self.parent));
+        let parent = self.kind.names().references.first().copied().unwrap_or_default();
+        let filter = format!("{parent}={}", encode(&self.parent));
         format!("filters={}", encode(&filter))
     }
 }

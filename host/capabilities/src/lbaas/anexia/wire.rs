@@ -192,11 +192,9 @@ pub(super) fn page(answer: &Value) -> Result<(Vec<Entry>, Option<u64>), String> 
             resource_type: resource_type(entry),
         })
     });
+    let entries = entries.collect::<Result<_, String>>()?;
     let total_pages = paged.get("total_pages").and_then(Value::as_u64);
-    Ok((
-        entries.collect::<Result<_, String>>()?,
-        total_pages.filter(|&pages| pages > 0),
-    ))
+    Ok((entries, total_pages.filter(|&pages| pages > 0)))
 }
 
 /// The names of a resource's tags, from its `resource.json` answer.

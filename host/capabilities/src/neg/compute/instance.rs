@@ -19,12 +19,8 @@ use async_trait::async_trait;
 /// The maximum number of a list's pages: no NEG has that many endpoints.
 const PAGES_MAX: u32 = 2_000;
 
-/// Why a list is incomplete.
-enum Unlisted {
-    Failed(Error),
-    /// A page after the first was refused: its token may have expired.
-    TokenRefused(String),
-}
+/// Why a list is incomplete, and whether a page after the first was refused: its token may have expired.
+type Unlisted = (Error, bool);
 
 #[async_trait]
 impl Api for Compute {
@@ -68,13 +64,10 @@ impl Api for Compute {
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         let listed = match self.list(neg).await {
             // The token may have expired between two pages; one retry shows whether it did.
-            Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
+            Err((_, true)) => self.list(neg).await,
             listed => listed,
         };
-        let mut endpoints = listed.map_err(|unlisted| match unlisted {
-            Unlisted::Failed(error) => error,
-            Unlisted::TokenRefused(text) => Error::Unavailable(text),
-        })?;
+        let mut endpoints = listed.map_err(|(error, _)| error)?;
         endpoints.sort();
         // An endpoint may have moved between two pages.
         endpoints.dedup();
@@ -166,16 +159,20 @@ impl Compute {
         let mut endpoints = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let request = watch.settings.list(neg, token.as_deref()).map_err(Unlisted::Failed)?;
+            let request = watch
+                .settings
+                .list(neg, token.as_deref())
+                .map_err(|error| (error, false))?;
             let shown = request.shown();
             let answer = watch.requests.ask(&fence, &request).await;
             let answer = answer.map_err(|error| match error {
                 Error::Refused((status, text)) if token.is_some() => {
-                    Unlisted::TokenRefused(format!("{shown}: the next page was refused: HTTP {status}: {text}"))
+                    let text = format!("{shown}: the next page was refused: HTTP {status}: {text}");
+                    (Error::Unavailable(text), true)
                 }
-                error => Unlisted::Failed(error),
+                error => (error, false),
             })?;
-            let unusable = |problem| Unlisted::Failed(Error::Unavailable(format!("{shown}: {problem}")));
+            let unusable = |problem| (Error::Unavailable(format!("{shown}: {problem}")), false);
             let (page, next) = wire::page(&answer).map_err(unusable)?;
             endpoints.extend(page);
             match next {
@@ -188,6 +185,6 @@ impl Compute {
         }
         let (name, zone) = (&neg.name, &neg.zone);
         let text = format!("NEG {name} in {zone} has more than {PAGES_MAX} pages of endpoints");
-        Err(Unlisted::Failed(Error::Unavailable(text)))
+        Err((Error::Unavailable(text), false))
     }
 }

@@ -99,13 +99,9 @@ fn sent(endpoint: &Endpoint) -> Result<Value, Error> {
     let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
     let mut fields: Map<String, Value> = texts.map(|(name, text)| (name.to_owned(), json!(text))).collect();
     if !endpoint.port.is_empty() {
-        let port: Option<u16> = endpoint.port.parse().ok().filter(|port| *port > 0);
-        let text = || {
-            format!(
-                "port {:?} is not a number from 1 to 65535, nothing was sent",
-                endpoint.port
-            )
-        };
+        let given = &endpoint.port;
+        let port: Option<u16> = given.parse().ok().filter(|port| *port > 0);
+        let text = || format!("port {given:?} is not a number from 1 to 65535, nothing was sent");
         let port = port.ok_or_else(|| Error::Refused((400, text())))?;
         fields.insert("port".to_owned(), json!(port));
     }
