@@ -163,47 +163,49 @@ impl Engine {
     fn carry_out(&mut self, now_ms: u64, request: &Request<'_, Self>) -> Result<Response, Refusal> {
         self.settle(now_ms)?;
         let target = request.target.ok_or_else(Refusal::not_found)?;
-        match (&request.parts.method, target) {
-            (&Method::GET, Target::Collection(kind)) => self.list(*kind, &request.parts.uri),
+        let body = match (&request.parts.method, target) {
+            (&Method::GET, Target::Collection(kind)) => self.list(*kind, &request.parts.uri)?,
             (&Method::POST, Target::Collection(kind)) if *kind != Kind::LoadBalancer => {
                 let body = self.write(now_ms, *kind, None, request)?;
-                Ok((StatusCode::CREATED, Json(body)).into_response())
+                return Ok((StatusCode::CREATED, Json(body)).into_response());
             }
             (&Method::GET, Target::Object(kind, identifier)) => {
-                let object = self.existing(*kind, identifier)?;
-                Ok(ok(bodies::object_in_full(object, &self.world)))
+                bodies::object_in_full(self.existing(*kind, identifier)?, &self.world)
             }
             (&Method::PUT, Target::Object(kind, identifier)) if *kind != Kind::LoadBalancer => {
-                self.write(now_ms, *kind, Some(identifier), request).map(ok)
+                self.write(now_ms, *kind, Some(identifier), request)?
             }
             (&Method::DELETE, Target::Object(kind, identifier)) if *kind != Kind::LoadBalancer => {
-                self.destroy(*kind, identifier)
+                self.destroy(*kind, identifier)?
             }
-            (&Method::GET, Target::Resources) => self.list_resources(&request.parts.uri),
+            (&Method::GET, Target::Resources) => self.list_resources(&request.parts.uri)?,
             (&Method::GET, Target::Resource(identifier)) => {
-                let object = self.existing_resource(identifier)?;
-                Ok(ok(bodies::resource_in_full(object, &self.world)))
+                bodies::resource_in_full(self.existing_resource(identifier)?, &self.world)
             }
-            (&Method::POST, Target::Tag { resource, tag }) => self.tag(resource, tag, request),
-            (&Method::DELETE, Target::Tag { resource, tag }) => self.untag(resource, tag),
+            (&Method::POST, Target::Tag { resource, tag }) => self.tag(resource, tag, request)?,
+            (&Method::DELETE, Target::Tag { resource, tag }) => {
+                self.untag(resource, tag)?;
+                return Ok(StatusCode::NO_CONTENT.into_response());
+            }
             (method, _) => {
                 let message = format!("`{method}` is no method of this path");
-                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message))
+                return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
             }
-        }
+        };
+        Ok(Json(body).into_response())
     }
 
-    fn list(&self, kind: Kind, uri: &Uri) -> Result<Response, Refusal> {
+    fn list(&self, kind: Kind, uri: &Uri) -> Result<Value, Refusal> {
         let listing = Listing::read(uri, Some(kind))?;
         let fits = |object: &&Object| {
             let mut filters = listing.filters.iter();
             object.kind == kind && filters.all(|(name, value)| object.fields.get(name).is_some_and(|it| it == value))
         };
         let objects: Vec<&Object> = self.world.objects.values().filter(fits).collect();
-        Ok(ok(listing.page_of(&objects, |object| bodies::object_in_short(object))))
+        Ok(listing.page_of(&objects, |object| bodies::object_in_short(object)))
     }
 
-    fn list_resources(&self, uri: &Uri) -> Result<Response, Refusal> {
+    fn list_resources(&self, uri: &Uri) -> Result<Value, Refusal> {
         let listing = Listing::read(uri, None)?;
         let tag = listing.tag_name.as_deref();
         if tag.is_some_and(|tag| !self.world.tags.contains_key(tag)) {
@@ -214,7 +216,7 @@ impl Engine {
             None => self.world.objects.values().collect(),
         };
         let show = |object: &&Object| bodies::resource_in_short(object, self.config.resource_type_in_lists);
-        Ok(ok(listing.page_of(&objects, show)))
+        Ok(listing.page_of(&objects, show))
     }
 
     /// Creates an object, or updates the one with this identifier. Settles it if that takes no time, and shows it.
@@ -255,7 +257,7 @@ impl Engine {
         Ok(bodies::object_in_full(object, &self.world))
     }
 
-    fn destroy(&mut self, kind: Kind, identifier: &str) -> Result<Response, Refusal> {
+    fn destroy(&mut self, kind: Kind, identifier: &str) -> Result<Value, Refusal> {
         let object = self.existing(kind, identifier)?;
         if self.world.is_referred_to(object) {
             return Err(Refusal::new(StatusCode::CONFLICT, "in use"));
@@ -263,10 +265,10 @@ impl Engine {
         let body = bodies::object_in_full(object, &self.world);
         self.world.destroy(identifier);
         self.save()?;
-        Ok(ok(body))
+        Ok(body)
     }
 
-    fn tag(&mut self, identifier: &str, tag: &str, request: &Request<'_, Self>) -> Result<Response, Refusal> {
+    fn tag(&mut self, identifier: &str, tag: &str, request: &Request<'_, Self>) -> Result<Value, Refusal> {
         let body = bodies::parse_json(&request.parts.headers, request.body)?;
         if !body.is_string() {
             let message = "the body of a tagging must be text, and may be empty text";
@@ -282,17 +284,16 @@ impl Engine {
             self.world.tag(identifier, tag);
             self.save()?;
         }
-        Ok(ok(body))
+        Ok(body)
     }
 
-    fn untag(&mut self, identifier: &str, tag: &str) -> Result<Response, Refusal> {
+    fn untag(&mut self, identifier: &str, tag: &str) -> Result<(), Refusal> {
         let object = self.existing_resource(identifier)?;
         if !object.tags.contains(tag) {
             return Err(Refusal::not_found());
         }
         self.world.untag(identifier, tag);
-        self.save()?;
-        Ok(StatusCode::NO_CONTENT.into_response())
+        self.save()
     }
 
     fn existing(&self, kind: Kind, identifier: &str) -> Result<&Object, Refusal> {
@@ -302,10 +303,6 @@ impl Engine {
     fn existing_resource(&self, identifier: &str) -> Result<&Object, Refusal> {
         self.world.objects.get(identifier).ok_or_else(Refusal::not_found)
     }
-}
-
-fn ok(body: Value) -> Response {
-    Json(body).into_response()
 }
 
 /// Adds a configured load balancer, unless the state file holds it.

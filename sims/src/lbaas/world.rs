@@ -148,11 +148,8 @@ impl World {
         if matches!(object.kind, Kind::Bind | Kind::Server) {
             return false;
         }
-        self.objects.values().any(|other| {
-            other
-                .references()
-                .any(|(kind, value)| kind == object.kind && value.as_str() == Some(&object.identifier))
-        })
+        let is_it = |(kind, value): (Kind, &Value)| kind == object.kind && *value == object.identifier;
+        self.objects.values().any(|other| other.references().any(is_it))
     }
 
     /// The objects that are due to settle, earliest first.
@@ -172,17 +169,17 @@ impl World {
     /// Adds a tag to an object, if that exists. A tag that was never used gets an identifier.
     pub(super) fn tag(&mut self, identifier: &str, tag: &str) {
         self.name_tag(tag);
-        if let Some(object) = self.objects.get_mut(identifier) {
-            object.tags.insert(tag.to_owned());
-            let tagged = self.tagged.entry(tag.to_owned()).or_default();
-            tagged.insert(identifier.to_owned());
-        }
+        self.retag(identifier, |tags| tags.insert(tag.to_owned()));
     }
 
     pub(super) fn untag(&mut self, identifier: &str, tag: &str) {
-        if let Some(object) = self.objects.get_mut(identifier) {
-            object.tags.remove(tag);
-            self.forget_tag(tag, identifier);
+        self.retag(identifier, |tags| tags.remove(tag));
+    }
+
+    fn retag(&mut self, identifier: &str, change: impl FnOnce(&mut BTreeSet<String>) -> bool) {
+        if let Some(mut object) = self.objects.get(identifier).cloned() {
+            change(&mut object.tags);
+            self.put(object);
         }
     }
 
@@ -191,7 +188,12 @@ impl World {
             return;
         };
         for tag in &gone.tags {
-            self.forget_tag(tag, identifier);
+            if let Some(tagged) = self.tagged.get_mut(tag) {
+                tagged.remove(identifier);
+                if tagged.is_empty() {
+                    self.tagged.remove(tag);
+                }
+            }
         }
         if let Some(at_ms) = gone.settles_at_ms {
             self.settling.remove(&(at_ms, gone.identifier));
@@ -208,15 +210,6 @@ impl World {
         }
         self.objects.insert(object.identifier.clone(), object);
         self.settling.extend(settling);
-    }
-
-    fn forget_tag(&mut self, tag: &str, identifier: &str) {
-        if let Some(tagged) = self.tagged.get_mut(tag) {
-            tagged.remove(identifier);
-            if tagged.is_empty() {
-                self.tagged.remove(tag);
-            }
-        }
     }
 }
 

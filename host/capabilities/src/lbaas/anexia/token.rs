@@ -88,10 +88,21 @@ impl Token {
 /// # Errors
 /// If it can't be read, or can't be a token.
 pub fn read(at: &TokenAt) -> Result<Secret, SettingsError> {
-    match at {
-        TokenAt::File(path) => from_file(path),
-        TokenAt::Variable(name) => from_env(name),
-    }
+    let name = match at {
+        TokenAt::File(path) => return from_file(path),
+        TokenAt::Variable(name) => name,
+    };
+    let text = std::env::var(name).map_err(|error| {
+        // `NotUnicode` holds the value itself; an error text must not.
+        let error = match error {
+            VarError::NotPresent => error,
+            VarError::NotUnicode(_) => VarError::NotUnicode("***".into()),
+        };
+        SettingsError(format!(
+            "the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`: {error}"
+        ))
+    })?;
+    new(&text, &format!("the environment variable `{name}`"))
 }
 
 /// Reads the token from a file, trimming white space.
@@ -106,21 +117,6 @@ pub fn from_file(path: &Path) -> Result<Secret, SettingsError> {
         ))
     })?;
     new(&text, &format!("the file `{path_shown}`"))
-}
-
-/// Reads the token from an environment variable.
-fn from_env(name: &str) -> Result<Secret, SettingsError> {
-    let text = std::env::var(name).map_err(|error| {
-        // `NotUnicode` holds the value itself; an error text must not.
-        let error = match error {
-            VarError::NotPresent => error,
-            VarError::NotUnicode(_) => VarError::NotUnicode("***".into()),
-        };
-        SettingsError(format!(
-            "the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`: {error}"
-        ))
-    })?;
-    new(&text, &format!("the environment variable `{name}`"))
 }
 
 /// A token from text; `origin` is the source for error texts.
