@@ -119,7 +119,10 @@ impl Service for Compute {
     fn begin(_pipeline: &Arc<Pipeline<Self>>, _method: &Method, _target: Option<&Target>) {}
 
     async fn answer(pipeline: &Pipeline<Self>, request: Request<'_>) -> Result<Response, Refusal> {
-        let target = request.target.ok_or_else(Refusal::nowhere)?;
+        let target = request.target.ok_or_else(|| {
+            let message = "The requested URL was not found on this server.";
+            Refusal::because(StatusCode::NOT_FOUND, "notFound", message)
+        })?;
         let answer = match &target.method {
             ApiMethod::Wait(name) => wait(pipeline, target, name, &request).await,
             _ => carry_out(pipeline, target, &request),

@@ -51,11 +51,9 @@ impl Endpoint {
         (&self.instance, self.ip, self.ipv6, self.port) == (&other.instance, other.ip, other.ipv6, other.port)
     }
 
-    /// Whether a NEG can't hold both: they share VM, port and an address, but differ.
-    pub(super) fn clashes_with(&self, other: &Self) -> bool {
-        let shares_ip = self.ip.is_some() && self.ip == other.ip;
-        let shares_ipv6 = self.ipv6.is_some() && self.ipv6 == other.ipv6;
-        self.key() == other.key() && (shares_ip || shares_ipv6) && !self.is(other)
+    /// Whether they share an address. A NEG can't hold two that do, and have the same key, but differ.
+    pub(super) fn shares_address(&self, other: &Self) -> bool {
+        (self.ip.is_some() && self.ip == other.ip) || (self.ipv6.is_some() && self.ipv6 == other.ipv6)
     }
 
     /// What endpoints must share to clash.

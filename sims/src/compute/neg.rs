@@ -133,7 +133,7 @@ impl Neg {
             if same_key.iter().any(|(_, other)| other.is(endpoint)) {
                 continue;
             }
-            if let Some((_, other)) = same_key.iter().find(|(_, other)| other.clashes_with(endpoint)) {
+            if let Some((_, other)) = same_key.iter().find(|(_, other)| other.shares_address(endpoint)) {
                 let (endpoint, other) = (endpoint.json(false), other.json(false));
                 let why = format!("can't be attached: {other} has the same VM, port and address");
                 let message = format!("The network endpoint {endpoint} {why}");

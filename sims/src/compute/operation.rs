@@ -54,13 +54,6 @@ impl Work {
             Self::Detach(_) => "detachNetworkEndpoints",
         }
     }
-
-    pub(super) fn endpoints(&self) -> &[Endpoint] {
-        match self {
-            Self::Insert(_) => &[],
-            Self::Attach(endpoints) | Self::Detach(endpoints) => endpoints,
-        }
-    }
 }
 
 /// One operation on one NEG.
@@ -141,8 +134,11 @@ impl Operation {
 
     /// The whole operation for tests, even if the API has forgotten it.
     pub(super) fn ledger(&self) -> Value {
-        let endpoints = self.work.endpoints().iter();
-        let endpoints: Vec<_> = endpoints.map(|endpoint| endpoint.json(false)).collect();
+        let endpoints: &[Endpoint] = match &self.work {
+            Work::Insert(_) => &[],
+            Work::Attach(endpoints) | Work::Detach(endpoints) => endpoints,
+        };
+        let endpoints: Vec<_> = endpoints.iter().map(|endpoint| endpoint.json(false)).collect();
         let shown = |failure: &Failure| format!("{}: {}", failure.code, failure.message);
         let failure = self.failure.as_ref().map(shown);
         json!({

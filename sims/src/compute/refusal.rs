@@ -49,12 +49,6 @@ impl Refusal {
         Self::because(StatusCode::NOT_FOUND, "notFound", message)
     }
 
-    /// A path or a method that the API does not have.
-    pub(super) fn nowhere() -> Self {
-        let message = "The requested URL was not found on this server.";
-        Self::because(StatusCode::NOT_FOUND, "notFound", message)
-    }
-
     /// The usual reason with a status.
     pub(super) fn usual_reason(status: StatusCode) -> &'static str {
         match status.as_u16() {

@@ -138,7 +138,7 @@ impl Service for Engine {
     }
 
     fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Target>) -> Option<Tagging> {
-        let Some(Target::Tag { resource, .. }) = target.filter(|_| *method == Method::POST) else {
+        let Some(Target::Tag(resource, _)) = target.filter(|_| *method == Method::POST) else {
             return None;
         };
         let (number, is_lost) = {
@@ -182,8 +182,8 @@ impl Engine {
             (&Method::GET, Target::Resource(identifier)) => {
                 bodies::resource_in_full(self.existing_resource(identifier)?, &self.world)
             }
-            (&Method::POST, Target::Tag { resource, tag }) => self.tag(resource, tag, request)?,
-            (&Method::DELETE, Target::Tag { resource, tag }) => {
+            (&Method::POST, Target::Tag(resource, tag)) => self.tag(resource, tag, request)?,
+            (&Method::DELETE, Target::Tag(resource, tag)) => {
                 self.untag(resource, tag)?;
                 return Ok(StatusCode::NO_CONTENT.into_response());
             }

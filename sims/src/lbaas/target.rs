@@ -16,10 +16,8 @@ pub(super) enum Target {
     /// All objects of any kind.
     Resources,
     Resource(String),
-    Tag {
-        resource: String,
-        tag: String,
-    },
+    /// A resource, and one of its tags.
+    Tag(String, String),
 }
 
 impl Target {
@@ -29,10 +27,7 @@ impl Target {
             return match segments(rest)?.as_slice() {
                 [] => Some(Self::Resources),
                 [resource] => Some(Self::Resource(resource.clone())),
-                [resource, tags, tag] if tags == "tags" => Some(Self::Tag {
-                    resource: resource.clone(),
-                    tag: tag.clone(),
-                }),
+                [resource, tags, tag] if tags == "tags" => Some(Self::Tag(resource.clone(), tag.clone())),
                 _ => None,
             };
         }
@@ -52,7 +47,7 @@ impl Target {
             Self::Object(kind, _) => format!("{}/{{id}}", kind.about().path),
             Self::Resources => RESOURCES.to_owned(),
             Self::Resource(_) => format!("{RESOURCES}/{{id}}"),
-            Self::Tag { .. } => format!("{RESOURCES}/{{id}}/tags/{{tag}}"),
+            Self::Tag(..) => format!("{RESOURCES}/{{id}}/tags/{{tag}}"),
         }
     }
 }
@@ -75,10 +70,7 @@ mod tests {
 
     #[test]
     fn a_path_names_one_thing_or_nothing() {
-        let tag = |resource: &str, tag: &str| Target::Tag {
-            resource: resource.to_owned(),
-            tag: tag.to_owned(),
-        };
+        let tag = |resource: &str, tag: &str| Target::Tag(resource.to_owned(), tag.to_owned());
         for (path, target) in [
             ("/api/LBaaS/v1/bind.json", Some(Target::Collection(Kind::Bind))),
             (

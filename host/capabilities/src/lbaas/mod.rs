@@ -149,16 +149,6 @@ pub enum Parent {
     Resource(ObjectRef),
 }
 
-impl Parent {
-    /// Its identifier.
-    pub fn identifier(&self) -> &str {
-        match self {
-            Self::LoadBalancer(identifier) => identifier,
-            Self::Resource(resource) => &resource.identifier,
-        }
-    }
-}
-
 impl Owners {
     pub(crate) fn see(&mut self, object: &Object) {
         self.parents.insert(object.reference(), parent(&object.spec));

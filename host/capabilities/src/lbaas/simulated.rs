@@ -120,7 +120,7 @@ impl Simulated {
         }
         let mut store = self.store.lock();
         let mut limited = None;
-        let mut answer = |entry: &E| {
+        let answers = entries.iter().map(|entry| {
             if let Some(error) = &limited {
                 return Err(Error::clone(error));
             }
@@ -129,8 +129,8 @@ impl Simulated {
                 limited = Some(error.clone());
             }
             answer
-        };
-        entries.iter().map(&mut answer).collect()
+        });
+        answers.collect()
     }
 }
 

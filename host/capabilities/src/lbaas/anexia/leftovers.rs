@@ -207,23 +207,17 @@ impl Call {
         look: &mut Look,
     ) -> Result<(), Error> {
         let mut lists: BTreeMap<Family, Children> = BTreeMap::new();
-        for Sought {
-            spec,
-            tags,
-            intent,
-            is_late,
-        } in sought
-        {
-            let family = Family::of(&spec);
+        for one in sought {
+            let family = Family::of(&one.spec);
             let children = match lists.entry(family.clone()) {
                 Entry::Occupied(listed) => listed.into_mut(),
                 Entry::Vacant(place) => place.insert(self.children_if_any(&family).await?),
             };
             let mut found = None;
-            let named = children.get(spec.name()).into_iter().flatten();
+            let named = children.get(one.spec.name()).into_iter().flatten();
             for identifier in named.filter(|identifier| !seen.contains(*identifier)) {
-                let object = self.untagged(spec.kind(), identifier, &tags).await?;
-                found = object.filter(|object| wire::same(&spec, &object.spec));
+                let object = self.untagged(one.spec.kind(), identifier, &one.tags).await?;
+                found = object.filter(|object| wire::same(&one.spec, &object.spec));
                 if found.is_some() {
                     break;
                 }
@@ -231,10 +225,10 @@ impl Call {
             match found {
                 Some(object) => {
                     seen.insert(object.identifier.clone());
-                    let intent = Some(intent);
+                    let (tags, intent) = (one.tags, Some(one.intent));
                     look.found.push(Leftover { object, tags, intent });
                 }
-                None if is_late => look.late.push(intent),
+                None if one.is_late => look.late.push(one.intent),
                 None => {}
             }
         }

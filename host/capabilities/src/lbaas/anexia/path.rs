@@ -1,6 +1,6 @@
 //! The Engine's paths and its names for the kinds of resources, and how identifiers and tags are encoded.
 
-use crate::lbaas::{Kind, Spec, parent};
+use crate::lbaas::{Kind, ObjectRef, Parent, Spec, parent};
 use crate::remote::encode;
 
 /// Where load balancers are.
@@ -66,7 +66,8 @@ pub(super) struct Family {
 impl Family {
     /// The family of a resource.
     pub(super) fn of(spec: &Spec) -> Self {
-        Self::below(spec.kind(), parent(spec).identifier())
+        let (Parent::LoadBalancer(parent) | Parent::Resource(ObjectRef { identifier: parent, .. })) = parent(spec);
+        Self::below(spec.kind(), &parent)
     }
 
     pub(super) fn below(kind: Kind, parent: &str) -> Self {

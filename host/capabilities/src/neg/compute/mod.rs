@@ -33,7 +33,7 @@ pub use self::operations::{End, Operations, Started, StoreError};
 use self::request::Requests;
 pub use self::settings::{ENDPOINT_DEFAULT, Settings};
 pub use self::watch::Ended;
-use self::watch::{Tasks, Watch};
+use self::watch::{Tasks, Watch, blocking};
 use super::{Api, Reads};
 pub use crate::remote::SettingsError;
 
@@ -115,7 +115,10 @@ impl Compute {
     /// # Errors
     /// If this can't be saved: the end is reported again after a restart.
     pub async fn acknowledge(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
-        self.watch.acknowledge(instance, operation).await
+        let (store, owner) = (Arc::clone(&self.watch.store), instance.to_owned());
+        blocking(move || store.remove(&owner, operation)).await?;
+        self.watch.watched.lock().remove(&(instance.to_owned(), operation));
+        Ok(())
     }
 
     /// The operations without an acknowledged end, by instance and number.

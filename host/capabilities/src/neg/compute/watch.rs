@@ -155,14 +155,6 @@ impl Watch {
         let answer = self.requests.look(&request).await?;
         operation_of(&request.shown(), &answer)
     }
-
-    /// Acknowledges an end.
-    pub(super) async fn acknowledge(&self, instance: &str, number: u64) -> Result<(), StoreError> {
-        let (store, owned) = (Arc::clone(&self.store), instance.to_owned());
-        blocking(move || store.remove(&owned, number)).await?;
-        self.watched.lock().remove(&(instance.to_owned(), number));
-        Ok(())
-    }
 }
 
 /// The operation in an answer.
@@ -171,7 +163,7 @@ pub(super) fn operation_of(shown: &str, answer: &Value) -> Result<Operation, Err
 }
 
 /// Runs blocking work on another thread. A panic of the work goes on here.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = tokio::task::spawn_blocking(work).await;
     match done.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
