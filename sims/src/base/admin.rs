@@ -18,7 +18,8 @@ use super::refusal::Refusal;
 const STATE_BYTES_MAX: usize = 1 << 28;
 
 type Shared<S> = State<Arc<Pipeline<S>>>;
-type Body<T> = Result<Json<T>, JsonRejection>;
+/// The JSON of a request, or why it has none.
+pub(crate) type Body<T> = Result<Json<T>, JsonRejection>;
 
 pub(crate) fn routes<S: Service>() -> Router<Arc<Pipeline<S>>> {
     let faults = get(get_faults::<S>).post(post_fault::<S>).delete(delete_faults::<S>);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
@@ -16,6 +15,7 @@ use super::neg::{Neg, NegSpec};
 use super::operation::{Failure, Operation};
 use super::refusal::Refusal;
 use super::target::Zone;
+use crate::base::admin::Body;
 use crate::base::pipeline::{Pipeline, Service as _, now_ms};
 
 pub(super) fn routes() -> Router<Arc<Pipeline<Compute>>> {
@@ -27,7 +27,6 @@ pub(super) fn routes() -> Router<Arc<Pipeline<Compute>>> {
 }
 
 type Shared = State<Arc<Pipeline<Compute>>>;
-type Body<T> = Result<Json<T>, JsonRejection>;
 
 /// Every NEG with its endpoints.
 async fn get_negs(State(pipeline): Shared) -> Result<Json<Value>, Refusal> {
@@ -50,7 +49,9 @@ async fn get_operations(State(pipeline): Shared) -> Result<Json<Vec<Value>>, Ref
 /// Makes the API forget the finished operations.
 async fn forget_operations(State(pipeline): Shared) -> Result<Json<Value>, Refusal> {
     let mut compute = pipeline.settled()?;
-    let forgotten = compute.world.forget_finished();
+    let operations = compute.world.operations.values_mut();
+    let finished = operations.filter(|operation| operation.is_done && !operation.is_forgotten);
+    let forgotten = finished.map(|operation| operation.is_forgotten = true).count();
     compute.save()?;
     compute.changed.notify_waiters();
     Ok(Json(json!({"forgotten": forgotten})))

@@ -201,10 +201,13 @@ impl Compute {
     }
 
     fn list_negs(&self, zone: &Zone) -> Value {
-        let items: Vec<_> = self.world.negs(zone).map(|neg| neg.json(zone)).collect();
+        let prefix = zone.neg_path("");
+        let named = self.world.negs.range(prefix.clone()..);
+        let in_zone = named.take_while(|(path, _)| path.starts_with(&prefix));
+        let items: Vec<_> = in_zone.map(|(_, neg)| neg.json(zone)).collect();
         without_nulls(json!({
             "kind": "compute#networkEndpointGroupList",
-            "id": zone.neg_path("").trim_end_matches('/'),
+            "id": prefix.trim_end_matches('/'),
             "items": (!items.is_empty()).then_some(items),
         }))
     }

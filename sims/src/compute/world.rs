@@ -30,14 +30,6 @@ impl World {
         self.negs.get(&zone.neg_path(name))
     }
 
-    /// The NEGs of a zone, by name.
-    pub(super) fn negs(&self, zone: &Zone) -> impl Iterator<Item = &Neg> {
-        let prefix = zone.neg_path("");
-        let named = self.negs.range(prefix.clone()..);
-        let named = named.take_while(move |(path, _)| path.starts_with(&prefix));
-        named.map(|(_, neg)| neg)
-    }
-
     /// The pending operations on a NEG.
     pub(super) fn pending_on(&self, zone: &Zone, name: &str) -> impl Iterator<Item = &Operation> {
         let pending = self.pending.iter().filter_map(|(_, id)| self.operations.get(id));
@@ -95,13 +87,6 @@ impl World {
             operation.failure = planned.or_else(|| take_effect(&mut self.negs, operation).err());
         }
         settled
-    }
-
-    /// Forgets the finished operations. Returns how many.
-    pub(super) fn forget_finished(&mut self) -> usize {
-        let is_finished = |operation: &&mut Operation| operation.is_done && !operation.is_forgotten;
-        let finished = self.operations.values_mut().filter(is_finished);
-        finished.map(|operation| operation.is_forgotten = true).count()
     }
 }
 

@@ -136,9 +136,7 @@ impl Spec {
 /// each resource its load balancer, or the parent that leads there. Reads other resources from the Engine. Keeps nothing
 /// if everything is granted.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
-    parents: BTreeMap<ObjectRef, Parent>,
-}
+pub(crate) struct Owners(BTreeMap<ObjectRef, Parent>);
 
 /// The owner of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +149,7 @@ pub enum Parent {
 
 impl Owners {
     pub(crate) fn see(&mut self, object: &Object) {
-        self.parents.insert(object.reference(), parent(&object.spec));
+        self.0.insert(object.reference(), parent(&object.spec));
     }
 
     /// The load balancer at the end of the chain of parents; empty if there is none (a frontend without one).
@@ -165,7 +163,7 @@ impl Owners {
                 Parent::LoadBalancer(identifier) => return Ok(identifier),
                 Parent::Resource(resource) => resource,
             };
-            if let Some(parent) = self.parents.get(&resource) {
+            if let Some(parent) = self.0.get(&resource) {
                 at = parent.clone();
                 continue;
             }

@@ -133,12 +133,10 @@ impl Call {
         }
         let look = self.look(tag, owned).await?;
         for Leftover { object, tags, intent } in look.found {
-            let (kind, identifier) = (object.spec.kind().name(), object.identifier.clone());
-            let name = object.spec.name().to_owned();
             tracing::info!(
-                kind,
-                identifier,
-                name,
+                kind = object.spec.kind().name(),
+                identifier = object.identifier,
+                name = object.spec.name(),
                 "tagging an object that was created without its tags"
             );
             let unaccounted = Unaccounted::new(&self.engine, &Family::of(&object.spec).parent, intent);

@@ -130,7 +130,19 @@ impl Operations {
     /// # Errors
     /// The database's error.
     pub fn all(&self) -> Result<Vec<Started>, StoreError> {
-        self.read().map_err(|error| StoreError::new(&self.of, error))
+        let all = || -> Result<Vec<Started>, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let table = transaction.open_table(OPERATIONS)?;
+            let rows = table.iter()?.map(|row| {
+                let (key, value) = row?;
+                serde_json::from_slice(value.value()).map_err(|error| {
+                    let (instance, number) = key.value();
+                    redb::Error::Corrupted(format!("operation {number} of `{instance}`: {error}"))
+                })
+            });
+            rows.collect()
+        };
+        all().map_err(|error| StoreError::new(&self.of, error))
     }
 
     fn change(
@@ -143,21 +155,6 @@ impl Operations {
             Ok(transaction.commit()?)
         };
         changed().map_err(|error| StoreError::new(&self.of, error))
-    }
-
-    fn read(&self) -> Result<Vec<Started>, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let table = transaction.open_table(OPERATIONS)?;
-        let mut all = Vec::new();
-        for row in table.iter()? {
-            let (key, value) = row?;
-            let started = serde_json::from_slice(value.value()).map_err(|error| {
-                let (instance, number) = key.value();
-                redb::Error::Corrupted(format!("operation {number} of `{instance}`: {error}"))
-            })?;
-            all.push(started);
-        }
-        Ok(all)
     }
 }
 
