@@ -95,9 +95,8 @@ fn problem(Field(_, shape, required): &Field, value: &Value, world: &World) -> O
         },
         Shape::Mode => (!matches!(value.as_str(), Some("tcp" | "http"))).then_some("must be \"tcp\" or \"http\""),
         Shape::Port => {
-            let is_port = value
-                .as_u64()
-                .is_some_and(|port| (1..=u64::from(u16::MAX)).contains(&port));
+            let ports = 1..=u64::from(u16::MAX);
+            let is_port = value.as_u64().is_some_and(|port| ports.contains(&port));
             (!is_port).then_some("must be a number from 1 to 65535")
         }
         Shape::Flag => (!value.is_boolean()).then_some("must be true or false"),

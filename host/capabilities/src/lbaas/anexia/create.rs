@@ -24,7 +24,7 @@ use super::leftovers::is_foreign;
 use super::list::Children;
 use super::path::Family;
 use super::wire;
-use crate::lbaas::{Error, Kind, Object, Spec};
+use crate::lbaas::{Error, Object, Spec};
 use crate::remote::segment;
 
 /// The shared state of the entries of one `create`.
@@ -109,10 +109,7 @@ impl Call {
                 }
                 Ok(object)
             }
-            Ok((identifier, Err(error))) => {
-                let kind = spec.kind();
-                Err(self.destroy_untagged(kind, &identifier, error, unaccounted).await)
-            }
+            Ok((identifier, Err(error))) => Err(self.destroy_untagged(spec, &identifier, error, unaccounted).await),
             // It may have had its effect without an answer.
             Err(lost) if matches!(lost.fate, Fate::Lost | Fate::TimedOut) => {
                 self.recover(spec, batch, unaccounted, lost.error).await
@@ -153,10 +150,7 @@ impl Call {
                 let second = Unaccounted::new(&self.engine, &family.parent, None);
                 self.tag_or_destroy(object, batch.tags, second).await
             }
-            (identifier, Err(error)) => {
-                let kind = spec.kind();
-                Err(self.destroy_untagged(kind, &identifier, error, unaccounted).await)
-            }
+            (identifier, Err(error)) => Err(self.destroy_untagged(spec, &identifier, error, unaccounted).await),
         }
     }
 
@@ -220,10 +214,10 @@ impl Call {
         tags: &[String],
         unaccounted: Unaccounted,
     ) -> Result<Object, Error> {
-        let (kind, identifier) = (object.spec.kind(), &object.identifier);
+        let (spec, identifier) = (&object.spec, &object.identifier);
         for tag in tags {
             if let Err(Failure { error, .. }) = self.tag(identifier, tag).await {
-                return Err(self.destroy_untagged(kind, identifier, error, unaccounted).await);
+                return Err(self.destroy_untagged(spec, identifier, error, unaccounted).await);
             }
         }
         unaccounted.settle();
@@ -231,7 +225,8 @@ impl Call {
     }
 
     /// Destroys an object that lacks its tags, and returns the reason.
-    async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: Error, unaccounted: Unaccounted) -> Error {
+    async fn destroy_untagged(&self, spec: &Spec, identifier: &str, reason: Error, unaccounted: Unaccounted) -> Error {
+        let kind = spec.kind();
         match if_there(self.delete(kind.names().path, identifier).await) {
             Ok(_) => unaccounted.settle(),
             Err(error) => tracing::error!(
