@@ -60,7 +60,8 @@ impl Kind {
         match self {
             Self::LoadBalancer => &About {
                 path: "/api/LBaaS/v1/loadbalancer.json",
-                // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't know.
+                // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't
+                // know.
                 resource_type: ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
                 filters: &[],
                 fields: &[

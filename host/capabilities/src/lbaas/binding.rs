@@ -116,8 +116,8 @@ impl<'a> Guard<'a> {
         Ok(readable)
     }
 
-    /// Asks the backend about the entries of an admitted list that are granted, and refuses the others. The answers have
-    /// the order of the entries.
+    /// Asks the backend about the entries of an admitted list that are granted, and refuses the others. The answers
+    /// have the order of the entries.
     async fn each<'e, T: Clone, R, Fut>(
         &mut self,
         access: Access,

@@ -133,8 +133,8 @@ impl Spec {
 }
 
 /// Finds the load balancer that a resource belongs to: the scope of a grant. Keeps what the running call has seen: for
-/// each resource its load balancer, or the parent that leads there. Reads other resources from the Engine. Keeps nothing
-/// if everything is granted.
+/// each resource its load balancer, or the parent that leads there. Reads other resources from the Engine. Keeps
+/// nothing if everything is granted.
 #[derive(Debug, Default)]
 pub(crate) struct Owners(BTreeMap<ObjectRef, Parent>);
 

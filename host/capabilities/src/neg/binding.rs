@@ -85,13 +85,14 @@ impl<'a> Guard<'a> {
 const BAD_REQUEST: u16 = 400;
 
 impl Host {
-    /// The id of the next request, a change of this NEG, after the journal is on the disk: after a crash, that request must
-    /// be repeated.
+    /// The id of the next request, a change of this NEG, after the journal is on the disk: after a crash, that request
+    /// must be repeated.
     ///
     /// # Errors
     /// If the journal can't be written; then the request must not be sent.
     fn request_id<A: Serialize>(&mut self, neg: &NegRef, call: &str, args: &A) -> wasmtime::Result<RequestId> {
-        // Otherwise the request will be refused and changes nothing: a guest on trial must not cause endless disk syncs.
+        // Otherwise the request will be refused and changes nothing: a guest on trial must not cause endless disk
+        // syncs.
         if self.grants.allow_neg(Access::Write, &neg.name, &neg.zone)
             && let Some(journal) = self.tape.journal_mut()
         {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::{Endpoint, NegRef};
 
-/// The place of an address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are ordered
-/// by bytes.
+/// The place of an address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are
+/// ordered by bytes.
 fn place(text: &str) -> (bool, Option<IpAddr>, &str) {
     let address = text.parse().ok();
     (address.is_none() && !text.is_empty(), address, text)

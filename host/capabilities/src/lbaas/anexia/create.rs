@@ -154,8 +154,8 @@ impl Call {
         }
     }
 
-    /// The identifier of the object that the Engine created, and the object. It exists even if the contract can't express
-    /// it.
+    /// The identifier of the object that the Engine created, and the object. It exists even if the contract can't
+    /// express it.
     async fn post_spec(&self, spec: &Spec, batch: &Batch<'_>) -> Result<(String, Result<Object, Error>), Failure> {
         let path = spec.kind().names().path;
         let answer = self.post(path, wire::creation(spec)).await?;

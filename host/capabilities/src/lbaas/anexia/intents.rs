@@ -76,7 +76,8 @@ pub(super) struct Sought {
     pub(super) is_late: bool,
 }
 
-/// The intent to create one object: the number of its `create`, and its place in it. It stays open unless it is settled.
+/// The intent to create one object: the number of its `create`, and its place in it. It stays open unless it is
+/// settled.
 pub(super) type Intent = (u64, usize);
 
 impl Intents {
