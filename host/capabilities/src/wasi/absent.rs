@@ -6,7 +6,7 @@ use crate::Host;
 use crate::timers::Timers;
 
 /// The interfaces that guests get: none.
-pub const PROVIDED: [&str; 0] = [];
+pub const PROVIDED: &[&str] = &[];
 
 /// Returns true for an import of WASI, whether or not it is provided.
 pub fn is_wasi(import: &str) -> bool {

@@ -11,10 +11,7 @@
 //! files, sockets        -> none to open, none to make (wasmtime-wasi, locked down)
 //! ```
 
-mod cli;
 mod clocks;
-mod lines;
-mod monotonic;
 mod poll;
 mod random;
 mod state;
@@ -22,53 +19,71 @@ mod streams;
 
 use serde::Serialize;
 use wasmtime::component::{HasSelf, Linker};
-use wasmtime_wasi::cli::{WasiCli, WasiCliCtxView};
-use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtxView};
+use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings;
-use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtxView};
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView as _};
+use wasmtime_wasi::{WasiCtxView, WasiView};
 
 use crate::Host;
 use crate::ask::ask_now;
 use crate::size::AnswerSize;
 use crate::timers::Timers;
 
-pub use lines::LINE_BYTES_MAX;
 pub use random::RANDOM_BYTES_PER_CALL_MAX;
 pub use state::RESOURCES_MAX;
 pub(crate) use state::Slot;
 
 use state::{Output, Wasi};
 
-/// The interfaces that guests get, of any version 0.2.x.
-pub const PROVIDED: [&str; 27] = [
-    "wasi:cli/environment",
-    "wasi:cli/exit",
-    "wasi:cli/stderr",
-    "wasi:cli/stdin",
-    "wasi:cli/stdout",
-    "wasi:cli/terminal-input",
-    "wasi:cli/terminal-output",
-    "wasi:cli/terminal-stderr",
-    "wasi:cli/terminal-stdin",
-    "wasi:cli/terminal-stdout",
-    "wasi:clocks/monotonic-clock",
-    "wasi:clocks/wall-clock",
-    "wasi:filesystem/preopens",
-    "wasi:filesystem/types",
-    "wasi:io/error",
-    "wasi:io/poll",
-    "wasi:io/streams",
-    "wasi:random/insecure",
-    "wasi:random/insecure-seed",
-    "wasi:random/random",
-    "wasi:sockets/instance-network",
-    "wasi:sockets/ip-name-lookup",
-    "wasi:sockets/network",
-    "wasi:sockets/tcp",
-    "wasi:sockets/tcp-create-socket",
-    "wasi:sockets/udp",
-    "wasi:sockets/udp-create-socket",
-];
+/// Declares the provided interfaces: the name, the module with its linking, and whose data answers it.
+macro_rules! provided {
+    ($($name:literal: $package:ident::$interface:ident, $data:ty, $get:expr $(, $options:expr)?;)+) => {
+        /// The interfaces that guests get, of any version 0.2.x.
+        pub const PROVIDED: &[&str] = &[$($name),+];
+
+        /// Adds all of [`PROVIDED`] to a linker.
+        ///
+        /// # Errors
+        /// If the linker already has one of them.
+        pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+            $(bindings::$package::$interface::add_to_linker::<T, $data>(linker, $($options,)? $get)?;)+
+            Ok(())
+        }
+    };
+}
+
+// Of files and sockets nothing is open, and nothing can be opened: the context grants nothing, and there is no preopened
+// directory.
+provided! {
+    "wasi:cli/environment": cli::environment, WasiCli, |data| data.host().cli();
+    "wasi:cli/exit": cli::exit, HasSelf<Host>, T::host;
+    "wasi:cli/stderr": cli::stderr, HasSelf<Host>, T::host;
+    "wasi:cli/stdin": cli::stdin, HasSelf<Host>, T::host;
+    "wasi:cli/stdout": cli::stdout, HasSelf<Host>, T::host;
+    "wasi:cli/terminal-input": cli::terminal_input, WasiCli, |data| data.host().cli();
+    "wasi:cli/terminal-output": cli::terminal_output, WasiCli, |data| data.host().cli();
+    "wasi:cli/terminal-stderr": cli::terminal_stderr, WasiCli, |data| data.host().cli();
+    "wasi:cli/terminal-stdin": cli::terminal_stdin, WasiCli, |data| data.host().cli();
+    "wasi:cli/terminal-stdout": cli::terminal_stdout, WasiCli, |data| data.host().cli();
+    "wasi:clocks/monotonic-clock": clocks::monotonic_clock, HasSelf<Host>, T::host;
+    "wasi:clocks/wall-clock": clocks::wall_clock, HasSelf<Host>, T::host;
+    "wasi:filesystem/preopens": filesystem::preopens, WasiFilesystem, |data| data.host().filesystem();
+    "wasi:filesystem/types": filesystem::types, WasiFilesystem, |data| data.host().filesystem();
+    "wasi:io/error": io::error, HasSelf<Host>, T::host;
+    "wasi:io/poll": io::poll, HasSelf<Host>, T::host;
+    "wasi:io/streams": io::streams, HasSelf<Host>, T::host;
+    "wasi:random/insecure": random::insecure, HasSelf<Host>, T::host;
+    "wasi:random/insecure-seed": random::insecure_seed, HasSelf<Host>, T::host;
+    "wasi:random/random": random::random, HasSelf<Host>, T::host;
+    "wasi:sockets/instance-network": sockets::instance_network, WasiSockets, |data| data.host().sockets();
+    "wasi:sockets/ip-name-lookup": sockets::ip_name_lookup, WasiSockets, |data| data.host().sockets();
+    "wasi:sockets/network": sockets::network, WasiSockets, |data| data.host().sockets(), &bindings::sockets::network::LinkOptions::default();
+    "wasi:sockets/tcp": sockets::tcp, WasiSockets, |data| data.host().sockets();
+    "wasi:sockets/tcp-create-socket": sockets::tcp_create_socket, WasiSockets, |data| data.host().sockets();
+    "wasi:sockets/udp": sockets::udp, WasiSockets, |data| data.host().sockets();
+    "wasi:sockets/udp-create-socket": sockets::udp_create_socket, WasiSockets, |data| data.host().sockets();
+}
 
 /// Returns true for an import of WASI, whether or not it is provided.
 pub fn is_wasi(import: &str) -> bool {
@@ -91,45 +106,6 @@ pub trait HasHost: Send + 'static {
     fn host(&mut self) -> &mut Host;
 }
 
-/// Adds all of [`PROVIDED`] to a linker.
-///
-/// # Errors
-/// If the linker already has one of them.
-pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
-    use bindings::{cli, clocks, filesystem, io, random, sockets};
-
-    clocks::wall_clock::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    clocks::monotonic_clock::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    random::random::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    random::insecure::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    random::insecure_seed::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    io::error::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    io::poll::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    io::streams::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::environment::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-    cli::exit::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::stdin::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_input::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-    cli::terminal_output::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-    cli::terminal_stdin::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-    cli::terminal_stdout::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-    cli::terminal_stderr::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
-
-    // Nothing is open, and nothing can be opened: the contexts grant nothing, and there is no preopened directory.
-    filesystem::preopens::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
-    filesystem::types::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
-    let network = sockets::network::LinkOptions::default();
-    sockets::network::add_to_linker::<T, WasiSockets>(linker, &network, |data| data.host().sockets())?;
-    sockets::instance_network::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
-    sockets::ip_name_lookup::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
-    sockets::tcp_create_socket::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
-    sockets::tcp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
-    sockets::udp_create_socket::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
-    sockets::udp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())
-}
-
 impl Host {
     /// An instance begins: drops the previous one's WASI state and timers. Ids count from 1 again, as in a replay of
     /// what is recorded from here on.
@@ -141,11 +117,8 @@ impl Host {
     /// A call ended in any way: output without an end of line becomes a line, too.
     pub fn end_printing(&mut self) {
         let Some(wasi) = self.wasi.existing() else { return };
-        let left = [
-            (Output::Stdout, wasi.stdout.rest()),
-            (Output::Stderr, wasi.stderr.rest()),
-        ];
-        for (output, line) in left {
+        let left = [wasi.stdout.rest(), wasi.stderr.rest()];
+        for (output, line) in [Output::Stdout, Output::Stderr].into_iter().zip(left) {
             if let Some(line) = line {
                 self.print(output, &line);
             }
@@ -163,21 +136,6 @@ impl Host {
         self.wasi.get()
     }
 
-    fn cli(&mut self) -> WasiCliCtxView<'_> {
-        let Wasi { cli, table, .. } = self.wasi();
-        WasiCliCtxView { ctx: cli, table }
-    }
-
-    fn filesystem(&mut self) -> WasiFilesystemCtxView<'_> {
-        let Wasi { filesystem, table, .. } = self.wasi();
-        WasiFilesystemCtxView { ctx: filesystem, table }
-    }
-
-    fn sockets(&mut self) -> WasiSocketsCtxView<'_> {
-        let Wasi { sockets, table, .. } = self.wasi();
-        WasiSocketsCtxView { ctx: sockets, table }
-    }
-
     /// Makes one WASI request that is answered at once.
     fn ask_wasi<A, R>(
         &mut self,
@@ -191,6 +149,13 @@ impl Host {
     {
         let (backends, wasi) = (&self.backends, self.wasi.get());
         ask_now(&mut self.tape, &mut self.meter, name, args, || answer(backends, wasi))
+    }
+}
+
+impl WasiView for Host {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let Wasi { ctx, table, .. } = self.wasi();
+        WasiCtxView { ctx, table }
     }
 }
 

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use wasmtime::component::{Resource, ResourceTable, ResourceTableError};
-use wasmtime_wasi::cli::WasiCliCtx;
-use wasmtime_wasi::filesystem::WasiFilesystemCtx;
+use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
-use wasmtime_wasi::sockets::WasiSocketsCtx;
 
-use super::lines::Lines;
-use super::monotonic::Monotonic;
+use super::clocks::Monotonic;
+use super::streams::Lines;
 
 /// The maximum number of streams and pollables (two entries each) of one instance. A runtime has three streams and a
 /// pollable per wait; an instance with thousands leaks them.
@@ -34,9 +32,7 @@ impl Slot {
 /// The WASI state of one instance.
 pub(super) struct Wasi {
     pub(super) table: ResourceTable,
-    pub(super) cli: WasiCliCtx,
-    pub(super) filesystem: WasiFilesystemCtx,
-    pub(super) sockets: WasiSocketsCtx,
+    pub(super) ctx: WasiCtx,
     pub(super) monotonic: Monotonic,
     /// By the pollable's number: when it is ready, on the monotonic clock. Pollables that are always ready have no
     /// entry.
@@ -62,9 +58,7 @@ impl Default for Wasi {
         table.set_max_capacity(RESOURCES_MAX);
         Self {
             table,
-            cli: WasiCliCtx::default(),
-            filesystem: WasiFilesystemCtx::default(),
-            sockets: WasiSocketsCtx::default(),
+            ctx: WasiCtx::builder().build(),
             monotonic: Monotonic::default(),
             deadlines_ns: BTreeMap::new(),
             outputs: BTreeMap::new(),
@@ -87,14 +81,10 @@ impl Wasi {
         }
 
         let due = self.push(Due)?;
-        let pollable =
-            subscribe(&mut self.table, due).map_err(|error| match error.downcast::<ResourceTableError>() {
-                Ok(full) => too_many(full),
-                Err(error) => error,
-            })?;
-        if let Some(deadline_ns) = deadline_ns {
-            self.deadlines_ns.insert(pollable.rep(), deadline_ns);
-        }
+        let full = |error: wasmtime::Error| error.downcast().map_or_else(|other| other, too_many);
+        let pollable = subscribe(&mut self.table, due).map_err(full)?;
+        self.deadlines_ns
+            .extend(deadline_ns.map(|deadline_ns| (pollable.rep(), deadline_ns)));
         Ok(pollable)
     }
 
