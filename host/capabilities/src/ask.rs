@@ -177,13 +177,14 @@ fn count<A: Serialize + ?Sized>(meter: &mut Meter, now: Instant, name: &'static 
     if meter.is_over(now) {
         return Err(too_long(meter));
     }
-    if !meter.question() {
-        let limit = meter.limits.imports_per_call;
+    let limit = meter.limits.imports_per_call;
+    meter.used.imports = meter.used.imports.saturating_add(1);
+    if meter.used.imports > limit {
         return Err(Stop::TooManyQuestions { limit, name });
     }
+    let limit = meter.limits.question_bytes;
     // Check before the tape: a recording never holds a request that is too large, and a replay refuses it again.
-    let Some(bytes) = json_bytes(args, meter.question_bytes_left()) else {
-        let limit = meter.limits.question_bytes;
+    let Some(bytes) = json_bytes(args, limit.saturating_sub(meter.used.question_bytes)) else {
         return Err(Stop::TooLargeQuestions { limit, name });
     };
     meter.used.question_bytes += bytes;
@@ -198,12 +199,11 @@ fn too_long(meter: &Meter) -> Stop {
 
 fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
     let bytes = answer.bytes() as u64;
-    if bytes > limit {
-        return Err(Refusal(format!(
-            "the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}"
-        )));
+    if bytes <= limit {
+        return Ok(answer);
     }
-    Ok(answer)
+    let text = format!("the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}");
+    Err(Refusal(text))
 }
 
 /// Sleeps for the request `name`, but no longer than the call's remaining time `left`. `None` means no limit.

@@ -63,10 +63,8 @@ impl Faults {
     /// Begins a call of an import in which each element is then looked up separately.
     pub fn turn<'a>(&'a self, call: &'a str) -> Turn<'a> {
         let state = self.state.lock();
-        let fitting = state
-            .faults
-            .iter()
-            .any(|fault| fault.call == call && fault.times != Some(0));
+        let fits = |fault: &Fault| fault.call == call && fault.times != Some(0);
+        let fitting = state.faults.iter().any(fits);
         Turn {
             call,
             state: fitting.then_some(state),
@@ -106,39 +104,22 @@ impl Turn<'_> {
         args: &(impl Serialize + ?Sized),
     ) -> Option<R> {
         let state = self.state.as_deref_mut()?;
-        let value = match serde_json::to_value(args) {
-            Ok(value) => value,
-            Err(error) => {
-                state
-                    .misfits
-                    .push(format!("faults on `{}`: its arguments are no JSON: {error}", self.call));
-                return None;
-            }
-        };
-        let used = &self.used;
+        let (call, used) = (self.call, &mut self.used);
+        let value = serde_json::to_value(args);
+        let value = value.map_err(|error| format!("faults on `{call}`: its arguments are no JSON: {error}"));
+        let value = value.map_err(|misfit| state.misfits.push(misfit)).ok()?;
         let may_answer = |index: usize, fault: &Fault| {
-            fault.call == self.call && (fault.times != Some(0) || used.contains(&index)) && fits(fault, &value)
+            fault.call == call && (fault.times != Some(0) || used.contains(&index)) && fits(fault, &value)
         };
-        let (index, fault) = state
-            .faults
-            .iter_mut()
-            .enumerate()
-            .find(|(index, fault)| may_answer(*index, fault))?;
-        if !self.used.contains(&index) {
-            self.used.push(index);
+        let mut faults = state.faults.iter_mut().enumerate();
+        let (index, fault) = faults.find(|(index, fault)| may_answer(*index, fault))?;
+        if !used.contains(&index) {
+            used.push(index);
             fault.times = fault.times.map(|times| times.saturating_sub(1));
         }
-        match serde_json::from_value(fault.answer.clone()) {
-            Ok(answer) => Some(answer),
-            Err(error) => {
-                let misfit = format!(
-                    "fault on `{}`: {} is no answer of it: {error}",
-                    fault.call, fault.answer
-                );
-                state.misfits.push(misfit);
-                None
-            }
-        }
+        let answer = serde_json::from_value(fault.answer.clone());
+        let answer = answer.map_err(|error| format!("fault on `{call}`: {} is no answer of it: {error}", fault.answer));
+        answer.map_err(|misfit| state.misfits.push(misfit)).ok()
     }
 }
 

@@ -39,10 +39,8 @@ pub fn is_neg_scope(text: &str) -> bool {
         let name = part.strip_suffix('*').unwrap_or(part);
         !part.is_empty() && !name.contains(['*', '@'])
     }
-    text == EVERYTHING
-        || text
-            .split_once('@')
-            .is_some_and(|(name, zone)| is_part(name) && is_part(zone))
+    let parts = text.split_once('@');
+    text == EVERYTHING || parts.is_some_and(|(name, zone)| is_part(name) && is_part(zone))
 }
 
 /// Whether a text is a scope of [`ETCD`]: `*`, or a prefix of keys. A `*` within a prefix would look like a wildcard,
@@ -55,10 +53,8 @@ pub fn is_etcd_scope(text: &str) -> bool {
 /// wildcard. The kernel allows blanks in names; other programs do not.
 pub fn is_nftables_scope(text: &str) -> bool {
     let is_table = |name: &str| !name.is_empty() && !name.contains(|c: char| c == '*' || c.is_whitespace());
-    text == EVERYTHING
-        || text
-            .split_once(' ')
-            .is_some_and(|(family, table)| NFTABLES_FAMILIES.contains(&family) && is_table(table))
+    let is_known = |(family, table)| NFTABLES_FAMILIES.contains(&family) && is_table(table);
+    text == EVERYTHING || text.split_once(' ').is_some_and(is_known)
 }
 
 /// Whether a granted name or zone covers this one.
@@ -130,45 +126,40 @@ impl Grants {
 
     /// Returns true if the guest may access `scope` this way.
     pub fn allow(&self, capability: &str, access: Access, scope: &str) -> bool {
-        self.scopes(capability, access)
-            .is_some_and(|scopes| scopes.contains(EVERYTHING) || scopes.contains(scope))
+        self.allow_by(capability, access, |granted| granted == scope)
     }
 
     /// Returns true if the guest may access at least one scope this way.
     pub fn allow_some(&self, capability: &str, access: Access) -> bool {
-        self.scopes(capability, access).is_some_and(|scopes| !scopes.is_empty())
+        self.allow_by(capability, access, |_| true)
     }
 
     /// Returns true if the guest may access every scope this way, so that the caller need not determine the scope.
     pub fn allow_all(&self, capability: &str, access: Access) -> bool {
-        self.scopes(capability, access)
-            .is_some_and(|scopes| scopes.contains(EVERYTHING))
+        self.allow_by(capability, access, |_| false)
     }
 
     /// Returns true if the guest may access the NEG with this name and zone this way. The grant is checked for name and
     /// zone separately: no name of a NEG can change its zone.
     pub fn allow_neg(&self, access: Access, name: &str, zone: &str) -> bool {
-        let holds = |scope: &String| {
-            scope == EVERYTHING
-                || scope
-                    .split_once('@')
-                    .is_some_and(|(names, zones)| covers(names, name) && covers(zones, zone))
-        };
-        self.scopes(NEG, access).is_some_and(|scopes| scopes.iter().any(holds))
+        self.allow_by(NEG, access, |scope| {
+            let parts = scope.split_once('@');
+            parts.is_some_and(|(names, zones)| covers(names, name) && covers(zones, zone))
+        })
     }
 
     /// Returns true if the guest may access this key, and all that begin with it, this way.
     pub fn allow_etcd(&self, access: Access, key: &str) -> bool {
-        let holds = |prefix: &String| prefix == EVERYTHING || key.starts_with(prefix.as_str());
-        self.scopes(ETCD, access).is_some_and(|scopes| scopes.iter().any(holds))
+        self.allow_by(ETCD, access, |prefix| key.starts_with(prefix))
     }
 
-    fn scopes(&self, capability: &str, access: Access) -> Option<&BTreeSet<String>> {
-        let grant = self.grant(capability)?;
-        Some(match access {
+    /// Whether a granted scope is `*`, or covers what is asked for.
+    fn allow_by(&self, capability: &str, access: Access, covers: impl Fn(&str) -> bool) -> bool {
+        let scopes = self.grant(capability).map(|grant| match access {
             Access::Read => &grant.read,
             Access::Write => &grant.write,
-        })
+        });
+        scopes.is_some_and(|scopes| scopes.iter().any(|scope| scope == EVERYTHING || covers(scope)))
     }
 }
 

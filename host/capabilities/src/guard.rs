@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 use trueup_base::text;
 
+use crate::Identity;
 use crate::backends::Backends;
 use crate::grants::{Access, Grants};
-use crate::identity::Identity;
 use crate::quota::Blast;
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000
@@ -25,23 +25,13 @@ pub const AUDITED_PER_CALL_MAX: usize = 100;
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     /// The call's entry in its journal; `None` if it has no entry.
-    entry: Option<u64>,
+    pub(crate) entry: Option<u64>,
     logged: bool,
     /// Whether the host repeats the call: it refused something only to count first, or until an approval. Then
     /// the host logs the guest's warnings and errors at debug.
     pub(crate) is_repeated: bool,
     /// By call and scope.
     audited: BTreeSet<(String, String)>,
-}
-
-impl Refused {
-    /// Begins a call with this journal entry.
-    pub(crate) fn begin(&mut self, entry: Option<u64>) {
-        *self = Self {
-            entry,
-            ..Self::default()
-        };
-    }
 }
 
 /// Decides whether a request is allowed. Borrowed separately from the tape.
@@ -92,10 +82,8 @@ impl Guard<'_> {
     pub(crate) fn refuse(&mut self, scope: &str, what: String, entries: usize) -> String {
         let call = self.call;
         let Self { identity, backends, .. } = self;
-        let labels = [("guest", identity.guest.as_str()), ("call", call)];
-        backends
-            .metrics
-            .count("trueup_access_denied_total", &labels, entries as u64);
+        let (labels, metrics) = ([("guest", identity.guest.as_str()), ("call", call)], &backends.metrics);
+        metrics.count("trueup_access_denied_total", &labels, entries as u64);
         if !std::mem::replace(&mut self.refused.logged, true) {
             tracing::warn!(
                 guest = %identity.guest, version = %identity.version, digest = %identity.digest, instance = %identity.instance,

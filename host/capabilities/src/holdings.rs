@@ -102,14 +102,11 @@ pub struct Waiting {
 impl Waiting {
     /// `14 of 42 objects (14 others went already)`. `what` the guest holds, in the plural.
     pub fn text(&self, what: &str) -> String {
-        let Self {
-            objects, destroyed, of, ..
-        } = self;
-        let went = match destroyed {
+        let went = match self.destroyed {
             0 => String::new(),
-            went => format!(" ({} went already)", counted(*went, "other", "others")),
+            went => format!(" ({} went already)", counted(went, "other", "others")),
         };
-        format!("{objects} of {of} {what}{went}")
+        format!("{} of {} {what}{went}", self.objects, self.of)
     }
 }
 
@@ -179,14 +176,11 @@ impl Holdings {
         let mut state = self.0.lock();
         let is_changed = std::mem::take(&mut state.is_changed);
         state.has_new_approvals = false;
+        let waits = !state.refused.is_empty() || state.goes_on;
         is_changed.then(|| Kept {
             held: state.held.clone(),
             approved: state.approved.clone(),
-            destroyed: if state.refused.is_empty() && !state.goes_on {
-                0
-            } else {
-                state.destroyed
-            },
+            destroyed: if waits { state.destroyed } else { 0 },
         })
     }
 
@@ -206,17 +200,15 @@ impl Holdings {
     /// without an approval: it then waits until others are counted.
     pub fn held_by_gone(&self, key: &str) -> u64 {
         let mut state = self.0.lock();
+        if let Some(held) = state.held.get(key) {
+            return *held;
+        }
         let typical = match state.held_total {
             0 => u64::from(state.above().objects) + 1,
             total => total.div_ceil(state.held.len() as u64),
         };
-        match state.held.get(key) {
-            Some(held) => *held,
-            None => {
-                state.hold(key, typical);
-                typical
-            }
-        }
+        state.hold(key, typical);
+        typical
     }
 
     /// Sets the observed number of a key's objects.
@@ -564,13 +556,11 @@ impl State {
     }
 
     fn why(&self) -> String {
-        let above = self.above();
+        let ApproveAbove { objects, percent } = self.above();
+        let going = self.waiting().text("objects");
         format!(
-            "destroying {} is more than {} and more than {} %: {WAITS}, or for a change of the source after which less is to \
-             go; type: trueup approve",
-            self.waiting().text("objects"),
-            above.objects,
-            above.percent
+            "destroying {going} is more than {objects} and more than {percent} %: {WAITS}, or for a change of the source \
+             after which less is to go; type: trueup approve"
         )
     }
 

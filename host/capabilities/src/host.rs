@@ -6,12 +6,36 @@ use trueup_journal::{By, Journal, Tape, TapeError};
 use crate::backends::Backends;
 use crate::grants::Grants;
 use crate::guard::Refused;
-use crate::identity::Identity;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Unapplied};
 use crate::neg;
 use crate::quota::Blast;
 use crate::timers::Timers;
 use crate::wasi::Slot;
+
+/// The guest instance, as named in logs, audits and traps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name in the configuration, as in `[guests.NAME]`. Empty if no configuration names it.
+    pub name: String,
+    /// The guest's name, such as `lbaas`.
+    pub guest: String,
+    /// The guest's version, such as `1`.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// The key of this instance, such as `default/web`.
+    pub instance: String,
+}
+
+impl Identity {
+    /// The id of a decision: `lbaas/default/web#57`. `entry` is the call's entry in the instance's journal. Without
+    /// one, as in a plan, the id has no number.
+    pub fn decision(&self, entry: Option<u64>) -> String {
+        let guest = if self.name.is_empty() { &self.guest } else { &self.name };
+        let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
+        format!("{guest}/{}{number}", self.instance)
+    }
+}
 
 /// The state of one guest instance. It outlives the instance: after a trap the next instance gets it.
 pub struct Host {
@@ -81,17 +105,15 @@ impl Host {
     /// # Errors
     /// If the tape can't record the call; then the caller must not make it.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin();
-        self.began = neg::Began::Entry(at_ms);
-        self.refused.begin(self.tape.journal().map(Journal::next_n));
+        let entry = self.tape.journal().map(Journal::next_n);
+        self.begin(entry, neg::Began::Entry(at_ms));
         let (by, about) = (self.by.take(), self.about.take());
         if self.tape.is_replay() {
             self.backends.clock.at_least_ms(at_ms);
-            Ok(())
-        } else {
-            self.tape
-                .begin_call_by(at_ms, name, args, by.as_ref(), about.as_deref())
+            return Ok(());
         }
+        let (by, about) = (by.as_ref(), about.as_deref());
+        self.tape.begin_call_by(at_ms, name, args, by, about)
     }
 
     /// How many objects of an Engine the last call left to this instance; `None` if it did not look.
@@ -101,16 +123,16 @@ impl Host {
 
     /// Begins a call without an entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
-        self.begin();
-        self.refused.begin(None);
-        self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
+        self.begin(None, neg::Began::Unrecorded(self.backends.clock.now_ms()));
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, entry: Option<u64>, began: neg::Began) {
         self.meter.begin_call(!self.tape.is_replay());
         self.last_words = None;
         self.blast = Blast::default();
-        self.refused.begin(None);
+        self.began = began;
+        self.refused = Refused::default();
+        self.refused.entry = entry;
         self.begin_wasi_call();
     }
 

@@ -18,6 +18,26 @@ impl log::Host for Host {
 }
 
 impl Host {
+    /// A recorded time also applies to what the host answers after it.
+    fn told_the_time(&self, now_ms: u64) {
+        if self.tape.is_replay() {
+            self.backends.clock.at_least_ms(now_ms);
+        }
+    }
+
+    fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) -> wasmtime::Result<()> {
+        let origin = Origin::Guest {
+            guest: &self.identity.guest,
+            instance: &self.identity.instance,
+        };
+        let has_room = self.meter.metric_line();
+        if !has_room || !self.backends.metrics.take(origin, name, labels, line) {
+            self.meter.used.metric_lines_dropped += u32::from(has_room);
+            self.count("trueup_metric_lines_dropped_total");
+        }
+        Ok(())
+    }
+
     /// Passes one line to the log, or drops and counts it if the call has reached its limit.
     pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
         let is_panic = level == log::Level::Error && message.starts_with(PANICKED);
@@ -35,21 +55,11 @@ impl Host {
         if self.meter.log_line() {
             // A slow log reader must not cost the guest time.
             let entered = Instant::now();
-            self.backends
-                .log
-                .emit(&self.identity, level, &crate::log::line(message, fields));
+            let line = crate::log::line(message, fields);
+            self.backends.log.emit(&self.identity, level, &line);
             self.meter.used.waited += entered.elapsed();
         } else {
             self.count("trueup_log_lines_dropped_total");
-        }
-    }
-}
-
-impl Host {
-    /// A recorded time also applies to what the host answers after it.
-    fn told_the_time(&self, now_ms: u64) {
-        if self.tape.is_replay() {
-            self.backends.clock.at_least_ms(now_ms);
         }
     }
 }
@@ -66,10 +76,8 @@ impl clock::Host for Host {
     async fn sleep_ms(&mut self, duration_ms: u64) -> wasmtime::Result<()> {
         let clock = &self.backends.clock;
         // Only a replay needs it. In a scenario, a look at the clock would use up a fault.
-        let due_ms = self
-            .tape
-            .is_replay()
-            .then(|| clock.now_ms().saturating_add(duration_ms));
+        let is_replay = self.tape.is_replay();
+        let due_ms = is_replay.then(|| clock.now_ms().saturating_add(duration_ms));
         let (name, left) = ("clock.sleep-ms", self.meter.time_left());
         let answer = || sleep_within(name, left, clock.sleep_ms(duration_ms));
         ask_or_end(&mut self.tape, &mut self.meter, name, &args!(duration_ms: u64), answer).await?;
@@ -101,36 +109,16 @@ impl random::Host for Host {
     }
 }
 
-impl Host {
-    fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
-        if !self.meter.metric_line() {
-            self.count("trueup_metric_lines_dropped_total");
-            return;
-        }
-        let origin = Origin::Guest {
-            guest: &self.identity.guest,
-            instance: &self.identity.instance,
-        };
-        if !self.backends.metrics.take(origin, name, labels, line) {
-            self.meter.used.metric_lines_dropped += 1;
-            self.count("trueup_metric_lines_dropped_total");
-        }
-    }
-}
-
 impl metrics::Host for Host {
     fn counter_add(&mut self, name: String, labels: Vec<metrics::Label>, delta: u64) -> wasmtime::Result<()> {
-        self.metric(&name, &labels, Line::CounterAdd(delta));
-        Ok(())
+        self.metric(&name, &labels, Line::CounterAdd(delta))
     }
 
     fn gauge_set(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
-        self.metric(&name, &labels, Line::GaugeSet(value));
-        Ok(())
+        self.metric(&name, &labels, Line::GaugeSet(value))
     }
 
     fn histogram_observe(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
-        self.metric(&name, &labels, Line::HistogramObserve(value));
-        Ok(())
+        self.metric(&name, &labels, Line::HistogramObserve(value))
     }
 }

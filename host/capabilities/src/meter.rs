@@ -194,33 +194,16 @@ impl Meter {
         self.must_end.is_some_and(|must_end| must_end <= now)
     }
 
-    /// Counts a request; returns false if the call has reached its limit.
-    pub(crate) fn question(&mut self) -> bool {
-        self.used.imports = self.used.imports.saturating_add(1);
-        self.used.imports <= self.limits.imports_per_call
-    }
-
-    /// The bytes of arguments that the call has left.
-    pub(crate) fn question_bytes_left(&self) -> u64 {
-        self.limits.question_bytes.saturating_sub(self.used.question_bytes)
-    }
-
     /// Counts a log line; returns false if it must be dropped.
     pub(crate) fn log_line(&mut self) -> bool {
-        count(
-            &mut self.used.log_lines,
-            &mut self.used.log_lines_dropped,
-            self.limits.log_lines_per_call,
-        )
+        let (used, limit) = (&mut self.used, self.limits.log_lines_per_call);
+        count(&mut used.log_lines, &mut used.log_lines_dropped, limit)
     }
 
     /// Counts a metric line; returns false if it must be dropped.
     pub(crate) fn metric_line(&mut self) -> bool {
-        count(
-            &mut self.used.metric_lines,
-            &mut self.used.metric_lines_dropped,
-            self.limits.metric_lines_per_call,
-        )
+        let (used, limit) = (&mut self.used, self.limits.metric_lines_per_call);
+        count(&mut used.metric_lines, &mut used.metric_lines_dropped, limit)
     }
 }
 

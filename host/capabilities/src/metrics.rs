@@ -134,11 +134,8 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
     let mut text = String::from(name);
     for (index, label) in sorted.iter().enumerate() {
         let open = if index == 0 { '{' } else { ',' };
-        let value = label
-            .value
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\n', "\\n");
+        let value = label.value.replace('\\', "\\\\").replace('"', "\\\"");
+        let value = value.replace('\n', "\\n");
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{open}{}=\"{value}\"", label.key);
     }
@@ -167,11 +164,8 @@ impl Registry {
             Origin::Guest { .. } if is_the_hosts(name) => return false,
             Origin::Guest { guest, instance } => (Owner::Guest, guest, instance),
         };
-        let bytes = name.len()
-            + labels
-                .iter()
-                .map(|label| label.key.len() + label.value.len())
-                .sum::<usize>();
+        let of_labels = labels.iter().map(|label| label.key.len() + label.value.len());
+        let bytes = name.len() + of_labels.sum::<usize>();
         if bytes > SERIES_NAME_BYTES_MAX || labels.len() > LABELS_MAX || !line.is_finite() {
             return false;
         }
@@ -221,10 +215,8 @@ impl Registry {
     /// forgotten.
     pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
         let all = self.series.lock();
-        all.get(&(Owner::Guest, series.to_owned()))?
-            .gauges
-            .get(instance)
-            .copied()
+        let kept = all.get(&(Owner::Guest, series.to_owned()))?;
+        kept.gauges.get(instance).copied()
     }
 
     /// Every series with its current value, ordered by name and labels; the host's first.
@@ -236,10 +228,8 @@ impl Registry {
 
 impl Kept {
     fn new(guest: &str, name: &str, labels: &[Label], line: Line) -> Self {
-        let mut labels: Vec<_> = labels
-            .iter()
-            .map(|label| (label.key.clone(), label.value.clone()))
-            .collect();
+        let labels = labels.iter().map(|label| (label.key.clone(), label.value.clone()));
+        let mut labels: Vec<_> = labels.collect();
         labels.sort();
         let shown = match line {
             Line::CounterAdd(_) => Shown::Counter(0),

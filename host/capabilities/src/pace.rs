@@ -49,11 +49,9 @@ impl Holding {
 
     /// Takes the time spent waiting for turns since the last call.
     pub fn take_waited(&self) -> Duration {
-        if self.0.has_waited.load(Ordering::Acquire) {
-            std::mem::take(&mut self.0.held.lock().waited)
-        } else {
-            Duration::ZERO
-        }
+        let has_waited = self.0.has_waited.load(Ordering::Acquire);
+        let waited = has_waited.then(|| std::mem::take(&mut self.0.held.lock().waited));
+        waited.unwrap_or_default()
     }
 
     /// Waits for the next turn of a call that has computed for `computed`, and holds it.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use trueup_journal::{Entry, Event, Kind, Question};
 
 use crate::grants::{EVERYTHING, Grant, Grants};
-use crate::reading::{Action, Capability, Function, Granted, Reading, Write};
+use crate::reading::{self, Action, Capability, Function, Granted, Reading, Write, the_world};
 use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
@@ -46,11 +46,8 @@ impl Grants {
             write: [EVERYTHING.to_owned()].into(),
             ..Grant::default()
         };
-        Self::new(
-            granted()
-                .map(|(_, granted)| (granted.name.to_owned(), all.clone()))
-                .collect(),
-        )
+        let each = granted().map(|(_, granted)| (granted.name.to_owned(), all.clone()));
+        Self::new(each.collect())
     }
 }
 
@@ -90,16 +87,8 @@ pub fn question(name: &str) -> Question {
         return function.question;
     }
     let interface = name.split('.').next().unwrap_or_default();
-    let kind = if MEANS.contains(&interface) {
-        Kind::Means
-    } else {
-        Kind::Write
-    };
-    Question {
-        kind,
-        list: None,
-        object: |_| "the world".to_owned(),
-    }
+    let is_means = MEANS.contains(&interface);
+    reading::question(if is_means { Kind::Means } else { Kind::Write }, the_world)
 }
 
 /// A reader for each capability.
@@ -107,11 +96,8 @@ pub struct Readers(Vec<(&'static Capability, Box<dyn Reading>)>);
 
 impl Default for Readers {
     fn default() -> Self {
-        Self(
-            CAPABILITIES
-                .map(|capability| (capability, (capability.reader)()))
-                .into(),
-        )
+        let each = CAPABILITIES.map(|capability| (capability, (capability.reader)()));
+        Self(each.into())
     }
 }
 
@@ -142,9 +128,8 @@ pub fn planned(entries: &[Entry]) -> Vec<Write> {
         {
             reader.learn(ask);
             let writes = reader.planned(ask).into_iter();
-            writes
-                .filter(|write| write.error.is_none())
-                .for_each(|write| planned.add(write));
+            let done = writes.filter(|write| write.error.is_none());
+            done.for_each(|write| planned.add(write));
         }
     }
     planned.writes

@@ -89,7 +89,7 @@ impl Blast {
     /// Counts objects sent to the Engine for destruction, whatever it answers: a request that timed out may have been
     /// carried out.
     pub(crate) fn send(&mut self, grant: Option<&Grant>, refs: &[ObjectRef]) {
-        if grant.is_some_and(|grant| grant.destroy_max.is_some() || grant.destroy_percent.is_some()) {
+        if limits(grant, false) {
             self.sent.extend(refs.iter().cloned());
         }
     }
@@ -104,40 +104,25 @@ impl Blast {
         refs: &[ObjectRef],
         (foreseen, removing): (Option<u64>, bool),
     ) -> Option<(&'static str, String)> {
-        let grant = grant?;
-        let percent = grant.destroy_percent.filter(|_| !removing);
-        if grant.destroy_max.is_none() && percent.is_none() {
-            return None;
-        }
-        let new: BTreeSet<ObjectRef> = refs
-            .iter()
-            .filter(|reference| !self.sent.contains(reference))
-            .cloned()
-            .collect();
-        let foreseen = foreseen
-            .and_then(|count| usize::try_from(count).ok())
-            .unwrap_or_default();
+        let grant = grant.filter(|grant| limits(Some(grant), removing))?;
+        let new = refs.iter().filter(|reference| !self.sent.contains(reference));
+        let new: BTreeSet<&ObjectRef> = new.collect();
+        let foreseen = foreseen.map_or(0, |count| usize::try_from(count).unwrap_or_default());
         let destroyed = foreseen.max(self.sent.len() + new.len());
         if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
-            return Some((
-                "destroy_max",
-                format!(
-                    "destroying {} in one call is above `destroy_max` of {max}",
-                    counted(destroyed, "object", "objects")
-                ),
-            ));
+            let objects = counted(destroyed, "object", "objects");
+            let why = format!("destroying {objects} in one call is above `destroy_max` of {max}");
+            return Some(("destroy_max", why));
         }
         let found = |resource: &&ObjectRef| !self.made.contains(*resource);
-        let destroyed = foreseen.max(self.sent.iter().chain(&new).filter(found).count());
-        let seen = self.seen.len();
-        let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
-        Some((
-            "destroy_percent",
-            format!(
-                "destroying {destroyed} of the {} that the call has seen is above `destroy_percent` of {percent}",
-                counted(seen, "object", "objects")
-            ),
-        ))
+        let destroyed = foreseen.max(self.sent.iter().chain(new).filter(found).count());
+        let (seen, percent) = (self.seen.len(), grant.destroy_percent.filter(|_| !removing)?);
+        let objects = counted(seen, "object", "objects");
+        let why = format!(
+            "destroying {destroyed} of the {objects} that the call has seen is above `destroy_percent` of {percent}"
+        );
+        let is_above = destroyed as u128 * 100 > u128::from(percent) * seen as u128;
+        is_above.then_some(("destroy_percent", why))
     }
 }
 

@@ -54,21 +54,13 @@ pub struct Function {
 impl Function {
     /// A function that reads the world.
     pub(crate) const fn read(name: &'static str) -> Self {
-        let question = Question {
-            kind: Kind::Read,
-            list: None,
-            object: |_| "the world".to_owned(),
-        };
+        let question = question(Kind::Read, the_world);
         Self { name, question }
     }
 
     /// A function that changes the object that `object` names from its arguments.
     pub(crate) const fn write(name: &'static str, object: fn(&Value) -> String) -> Self {
-        let question = Question {
-            kind: Kind::Write,
-            list: None,
-            object,
-        };
+        let question = question(Kind::Write, object);
         Self { name, question }
     }
 
@@ -78,6 +70,20 @@ impl Function {
         self.question.object = object;
         self
     }
+}
+
+/// A question with one answer about one object.
+pub(crate) const fn question(kind: Kind, object: fn(&Value) -> String) -> Question {
+    Question {
+        kind,
+        list: None,
+        object,
+    }
+}
+
+/// The object of a question that is about none in particular.
+pub(crate) fn the_world(_: &Value) -> String {
+    "the world".to_owned()
 }
 
 /// Reads the recordings of one guest. Every method but [`Reading::called`] and [`Reading::after`] gets questions of its

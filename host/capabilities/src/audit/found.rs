@@ -36,10 +36,8 @@ impl Found {
         if files.is_empty() && head.is_none() {
             return Ok(Self::default());
         }
-        let counted = head
-            .as_ref()
-            .and_then(|head| head.as_ref().ok())
-            .map_or(0, |head| head.lines);
+        let counted = head.as_ref().and_then(|head| head.as_ref().ok());
+        let counted = counted.map_or(0, |head| head.lines);
         for (first, path) in files.into_iter().rev() {
             let bytes = regular::read(&path, regular::RECORDS).map_err(failed("read", &path))?;
             if !bytes.contains(&b'\n') && counted <= first {

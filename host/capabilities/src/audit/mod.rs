@@ -37,7 +37,7 @@ use trueup_base::{folder, regular, text};
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use crate::identity::Identity;
+use crate::Identity;
 use found::Found;
 use line::line_of;
 use writer::{End, sync_folder};

@@ -20,7 +20,7 @@ use super::line::{Kind, Line, line_of};
 use super::verify::segments;
 use super::writer::sync_folder;
 use super::{Audit, AuditError, failed};
-use crate::identity::Identity;
+use crate::Identity;
 
 /// The `call` of a line that reports removed lines.
 const CALL: &str = "audit.drop";

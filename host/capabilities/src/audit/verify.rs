@@ -332,10 +332,8 @@ impl Walk {
 }
 
 fn missing(from: u64, to: u64, place: &str) -> String {
-    let last = to.saturating_sub(1);
-    if from == last {
-        format!("lacks line {from} of the log {place}")
-    } else {
-        format!("lacks lines {from} to {last} of the log {place}")
+    match to.saturating_sub(1) {
+        last if last == from => format!("lacks line {from} of the log {place}"),
+        last => format!("lacks lines {from} to {last} of the log {place}"),
     }
 }

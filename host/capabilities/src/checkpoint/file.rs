@@ -140,7 +140,7 @@ impl File {
         let lock = lock::take(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
         metrics.count(TORN_TAILS_TOTAL, &[], 0);
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             settings,
             disk,
             metrics,
@@ -154,12 +154,10 @@ impl File {
             }),
             settled: Arc::default(),
             _lock: lock,
-        };
+        });
         // Ignore the error: the next read or write returns it.
         let _ = shared.load();
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        Ok(Self { shared })
     }
 
     /// Runs `work` in its turn. The turn lasts until the work is done, even if the caller no longer waits.
@@ -272,17 +270,17 @@ impl Shared {
         let Content::Log(log) = &mut state.content else {
             return synced;
         };
-        if let Err(error) = synced {
+        if let Err(error) = &synced {
             log.end = log.durable;
             let end = log.end.offset;
             state.refusal = Some(error.text().to_owned());
             drop(state);
             self.cut_back(&file, end, true);
-            return Err(error);
+        } else {
+            log.durable = log.end;
+            state.anchor(self.disk.as_ref());
         }
-        log.durable = log.end;
-        state.anchor(self.disk.as_ref());
-        Ok(())
+        synced
     }
 
     /// Writes an entry at the known end.
@@ -296,9 +294,8 @@ impl Shared {
         };
         let path = self.path().display();
         if let Some(refusal) = &state.refusal {
-            return Err(Error::Unavailable(format!(
-                "{path}: no appends until a checkpoint has replaced the file, after: {refusal}"
-            )));
+            let text = format!("{path}: no appends until a checkpoint has replaced the file, after: {refusal}");
+            return Err(Error::Unavailable(text));
         }
         if !self.is_at_path(log) {
             let refusal = "the file was moved away or replaced while it was in use".to_owned();

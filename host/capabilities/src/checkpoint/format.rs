@@ -164,22 +164,25 @@ pub(super) fn intact(bytes: &[u8]) -> Result<Scan, String> {
     let mut saved = Saved::of(data.payload);
     let (mut offset, mut number, mut torn) = (data.next, 1, None);
     while offset < bytes.len() && torn.is_none() {
-        let reason = match record_at(version, bytes, offset) {
-            Ok(record) if record.number == number => {
+        let record = record_at(version, bytes, offset);
+        match record.and_then(|record| {
+            (record.number == number)
+                .then_some(record)
+                .ok_or("it has another number")
+        }) {
+            Ok(record) => {
                 saved.entries.push(record.payload.to_owned());
-                offset = record.next;
-                number += 1;
-                continue;
+                (offset, number) = (record.next, number + 1);
             }
-            Ok(_) => "it has another number",
-            Err(reason) => reason,
-        };
-        torn = Some(Torn {
-            record: number,
-            offset: offset as u64,
-            bytes: (bytes.len() - offset) as u64,
-            reason,
-        });
+            Err(reason) => {
+                torn = Some(Torn {
+                    record: number,
+                    offset: offset as u64,
+                    bytes: (bytes.len() - offset) as u64,
+                    reason,
+                });
+            }
+        }
     }
     Ok(Scan {
         version,
@@ -209,9 +212,8 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<(Version, u64), String> {
         return damaged("it is cut short");
     };
     if crc32c::crc32c(facts) != crc {
-        return damaged(&format!(
-            "wrong CRC (format version {found}; this host reads 1 and {VERSION})"
-        ));
+        let why = format!("wrong CRC (format version {found}; this host reads 1 and {VERSION})");
+        return damaged(&why);
     }
     match version {
         Version::One => Ok((version, 0)),

@@ -24,27 +24,25 @@ pub struct OpenError {
 
 /// Creates the folder if it is missing, and takes the lock of the store at `path`.
 pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
-    let failed = |reason: String| OpenError {
+    take_lock(path).map_err(|reason| OpenError {
         path: path.to_owned(),
         reason,
-    };
-    let failed_at =
-        |what: &str, place: &Path, error: &io::Error| failed(format!("{what} `{}`: {error}", place.display()));
+    })
+}
+
+fn take_lock(path: &Path) -> Result<FileLock, String> {
+    let failed = |what: &str, place: &Path, error: &io::Error| format!("{what} `{}`: {error}", place.display());
     let folder = place::folder_of(path);
-    folder::make(folder, Durable::Yes).map_err(|error| failed_at("creating the folder", folder, &error))?;
+    folder::make(folder, Durable::Yes).map_err(|error| failed("creating the folder", folder, &error))?;
     let beside = place::beside(path, ".lock");
-    let file = place::open_lock(&beside).map_err(|error| failed_at("opening the lock file", &beside, &error))?;
+    let file = place::open_lock(&beside).map_err(|error| failed("opening the lock file", &beside, &error))?;
     FileLock::take(file).map_err(|error| match error {
         NotLocked::Taken(holder) => {
-            let holder = holder.map_or_else(
-                || "another process".to_owned(),
-                |pid| format!("the process with pid {pid}"),
-            );
-            failed(format!(
-                "in use by {holder}; stop that one first, or choose another path"
-            ))
+            let holder = holder.map(|pid| format!("the process with pid {pid}"));
+            let holder = holder.unwrap_or_else(|| "another process".to_owned());
+            format!("in use by {holder}; stop that one first, or choose another path")
         }
-        NotLocked::Failed(error) => failed_at("locking", &beside, &error),
+        NotLocked::Failed(error) => failed("locking", &beside, &error),
     })
 }
 
@@ -56,8 +54,7 @@ pub(super) fn holder(path: &Path) -> Option<Option<u32>> {
     let beside = place::beside(path, ".lock");
     let mut file = File::open(&beside).ok()?;
     let meta = file.metadata().ok()?;
-    let device = meta.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
     let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let is_held = locks.lines().any(|line| {

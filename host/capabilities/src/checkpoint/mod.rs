@@ -72,12 +72,8 @@ pub trait Store: Send + Sync {
 /// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
     let (path, bytes) = (path.display(), text.len());
-    match bytes <= max {
-        true => Ok(()),
-        false => Err(Error::Unavailable(format!(
-            "{path}: {what} is too large: {bytes} bytes"
-        ))),
-    }
+    let too_large = || Error::Unavailable(format!("{path}: {what} is too large: {bytes} bytes"));
+    (bytes <= max).then_some(()).ok_or_else(too_large)
 }
 
 /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.

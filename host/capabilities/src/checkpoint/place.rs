@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::Error;
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 pub(super) use trueup_base::regular::folder_of;
 use trueup_base::replace;
 
@@ -28,30 +29,31 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.
 pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
-    Ok(open_plain(path, false)?.map(|(file, _)| file))
+    let opened = open_plain(path, false)?;
+    Ok(opened.map(|(file, _)| file))
 }
 
 /// All bytes of a store's file.
 pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut file = open_any(path)?.ok_or_else(|| gone(path))?;
     let mut bytes = Vec::new();
-    let read = file.read_to_end(&mut bytes);
+    let read = open_there(path)?.read_to_end(&mut bytes);
     read.map_err(|error| failed(path, "reading", &error))?;
     Ok(bytes)
 }
 
-pub(super) fn gone(path: &Path) -> Error {
-    Error::Unavailable(format!("{}: it is gone", path.display()))
+/// As [`open_any`], for a file that was there.
+pub(super) fn open_there(path: &Path) -> Result<File, Error> {
+    let gone = || Error::Unavailable(format!("{}: it is gone", path.display()));
+    open_any(path)?.ok_or_else(gone)
 }
 
 fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Error> {
     let mut options = OpenOptions::new();
     options.read(true).write(write).custom_flags(careful());
     let file = match options.open(path) {
-        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if is_symlink(&error) => return Err(symlink(path)),
-        Err(error) => return Err(failed(path, "opening", &error)),
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Err(symlink(path)),
+        opened => opened.map_err(|error| failed(path, "opening", &error))?,
     };
     let meta = file.metadata().map_err(|error| failed(path, "looking at", &error))?;
     check_plain(path, &meta)?;
@@ -102,61 +104,44 @@ pub(super) fn create_new(path: &Path) -> io::Result<File> {
 /// Opens a lock file, creating it if it is missing.
 pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(FILE_MODE);
-    let file = options.custom_flags(careful()).open(path)?;
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(FILE_MODE).custom_flags(careful()).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "not a plain file of this user",
-        ));
+        let text = "not a plain file of this user";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     narrow(path, &file)?;
     Ok(file)
 }
 
 /// Never follows a symlink, and never waits for the other end of a pipe.
-#[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
 fn careful() -> i32 {
-    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
-}
-
-fn is_symlink(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
 fn symlink(path: &Path) -> Error {
-    Error::AccessDenied(format!(
-        "{}: is a symlink; a checkpoint must be a plain file",
-        path.display()
-    ))
+    let path = path.display();
+    Error::AccessDenied(format!("{path}: is a symlink; a checkpoint must be a plain file"))
 }
 
 fn check_plain(path: &Path, meta: &Metadata) -> Result<(), Error> {
-    if meta.file_type().is_symlink() {
-        return Err(symlink(path));
+    match meta.file_type() {
+        kind if kind.is_symlink() => Err(symlink(path)),
+        kind if kind.is_file() => Ok(()),
+        _ => Err(Error::AccessDenied(format!("{}: is no plain file", path.display()))),
     }
-    if !meta.is_file() {
-        return Err(Error::AccessDenied(format!("{}: is no plain file", path.display())));
-    }
-    Ok(())
 }
 
 fn check(path: &Path, meta: &Metadata) -> Result<(), Error> {
     check_plain(path, meta)?;
     let (owner, own) = (meta.uid(), rustix::process::geteuid().as_raw());
-    if owner != own {
-        return Err(Error::AccessDenied(format!(
-            "{}: belongs to the user {owner}, this process runs as {own}",
-            path.display()
-        )));
+    if owner == own {
+        return Ok(());
     }
-    Ok(())
+    let path = path.display();
+    let text = format!("{path}: belongs to the user {owner}, this process runs as {own}");
+    Err(Error::AccessDenied(text))
 }
 
 fn narrow(path: &Path, file: &File) -> io::Result<()> {

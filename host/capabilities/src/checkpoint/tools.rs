@@ -45,10 +45,9 @@ impl Kind {
 
     /// The kind that a store which does not exist yet would have.
     pub fn of_name(path: &Path) -> Self {
-        if path.extension().is_some_and(|ending| ending == "json") {
-            Self::JsonFile
-        } else {
-            Self::File
+        match path.extension().is_some_and(|ending| ending == "json") {
+            true => Self::JsonFile,
+            false => Self::File,
         }
     }
 
@@ -250,19 +249,15 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
     })
 }
 
-fn size(path: &Path) -> Result<u64, Error> {
-    let meta = std::fs::metadata(path);
-    Ok(meta.map_err(|error| place::failed(path, "looking at", &error))?.len())
-}
-
 fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
     let all = generations::list(path).map_err(|error| place::failed(path, "looking for generations of", &error))?;
-    all.into_iter()
-        .map(|generation| {
-            let bytes = size(&generations::path_of(path, generation))?;
-            Ok(Generation { generation, bytes })
-        })
-        .collect()
+    let sized = all.into_iter().map(|generation| {
+        let path = generations::path_of(path, generation);
+        let meta = std::fs::metadata(&path).map_err(|error| place::failed(&path, "looking at", &error))?;
+        let bytes = meta.len();
+        Ok(Generation { generation, bytes })
+    });
+    sized.collect()
 }
 
 /// The content of a store, which must hold at least what is `known` if it has records. The text of a `json-file` store
@@ -271,8 +266,7 @@ fn read(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
     if kind == Kind::File {
         return read_file(path, known);
     }
-    let mut file = place::open_any(path)?.ok_or_else(|| place::gone(path))?;
-    let mut data = json_file::read(path, &mut file)?;
+    let mut data = json_file::read(path, &mut place::open_there(path)?)?;
     let bytes = data.len() as u64;
     if data.ends_with('\n') {
         data.pop();
@@ -355,11 +349,9 @@ pub fn copy(
     let present = kind_of(to)?;
     let target = match present {
         Some(found) if kind.is_some_and(|wanted| wanted != found) => {
-            return Err(ToolError::Misused(format!(
-                "`{}`: it is of the kind `{}`: leave out `--kind`",
-                to.display(),
-                found.name()
-            )));
+            let (path, found) = (to.display(), found.name());
+            let text = format!("`{path}`: it is of the kind `{found}`: leave out `--kind`");
+            return Err(ToolError::Misused(text));
         }
         Some(found) => found,
         None => kind.unwrap_or_else(|| Kind::of_name(to)),
@@ -374,9 +366,8 @@ pub fn copy(
     };
     if present.is_some() && !replace {
         let path = to.display();
-        return Err(ToolError::Misused(format!(
-            "`{path}`: it holds something already; with `--replace` that becomes a generation"
-        )));
+        let text = format!("`{path}`: it holds something already; with `--replace` that becomes a generation");
+        return Err(ToolError::Misused(text));
     }
     store(to, target, &saved)?;
     Ok(Copied {
@@ -446,9 +437,8 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
             known.push("none".to_owned());
         }
         let (path, known) = (path.display(), known.join(", "));
-        return Err(ToolError::Misused(format!(
-            "`{path}`: no generation {generation}; there are {known}"
-        )));
+        let text = format!("`{path}`: no generation {generation}; there are {known}");
+        return Err(ToolError::Misused(text));
     };
     let _lock = lock::take(path)?;
     let Scan { saved, torn, .. } = read(&beside, kind, None)?;
@@ -489,9 +479,8 @@ pub fn accept(path: &Path, confirmed: bool) -> Result<Option<Accepted>, ToolErro
     }
     if !confirmed && let Some(lost) = known.as_ref().ok().and_then(|known| anchor::lost(*known, found)) {
         let shown = path.display();
-        return Err(ToolError::Misused(format!(
-            "{shown}: {lost}; {FORGOTTEN}; to go on: `trueup checkpoint accept {shown} --yes`"
-        )));
+        let text = format!("{shown}: {lost}; {FORGOTTEN}; to go on: `trueup checkpoint accept {shown} --yes`");
+        return Err(ToolError::Misused(text));
     }
     anchor::set(&Real, path, found)?;
     Ok(Some(Accepted {

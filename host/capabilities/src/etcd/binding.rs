@@ -51,10 +51,8 @@ impl kv::Host for Host {
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
         self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
-            guard
-                .kv(&[(Access::Read, "prefix", &prefix)])?
-                .list_prefix(&prefix)
-                .await
+            let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
+            api.list_prefix(&prefix).await
         })
         .await
     }
@@ -78,10 +76,8 @@ impl kv::Host for Host {
             "kv.put-if-not-exists",
             &args!(key: String, value: String),
             async |mut guard| {
-                guard
-                    .kv(&[(Access::Write, "key", &key)])?
-                    .put_if_not_exists(&key, &value)
-                    .await
+                let api = guard.kv(&[(Access::Write, "key", &key)])?;
+                api.put_if_not_exists(&key, &value).await
             },
         )
         .await
@@ -101,10 +97,8 @@ impl kv::Host for Host {
     ) -> wasmtime::Result<Result<bool, Error>> {
         let args = args!(compares: Vec<Compare>, operations: Vec<Operation>);
         self.ask("kv.commit", &args, async |mut guard| {
-            guard
-                .kv(&touched(&compares, &operations))?
-                .commit(&compares, &operations)
-                .await
+            let api = guard.kv(&touched(&compares, &operations))?;
+            api.commit(&compares, &operations).await
         })
         .await
     }

@@ -62,11 +62,8 @@ impl Reading for Reader {
         unless_refused(ask, || {
             let access = access(ask);
             let args = args::<Args>(ask).unwrap_or_default();
-            let asked = args
-                .key
-                .iter()
-                .chain(&args.prefix)
-                .map(|scope| (access, scope.as_str()));
+            let asked = args.key.iter().chain(&args.prefix);
+            let asked = asked.map(|scope| (access, scope.as_str()));
             let compared = args.compares.iter().map(|compare| (Access::Read, compare.key()));
             let changed = args.operations.iter().map(|operation| (access, operation.key()));
             let scope = |scope| match scope {

@@ -20,7 +20,8 @@ use crate::bindings::service::nftables;
 use crate::grants::{Access, NFTABLES, is_nftables_scope};
 use crate::guard::Guard;
 use crate::host::Host;
-use crate::reading::{self, Capability, Function, Granted, Need, Reading, Write, stored, text, unless_refused};
+use crate::reading::{self, Capability, Function, Granted, Need, Reading, Write};
+use crate::reading::{stored, text, the_world, unless_refused};
 use scope::{Unclear, tables};
 
 /// A packet filter.
@@ -94,7 +95,7 @@ pub(crate) static CAPABILITY: Capability = Capability {
         example: r#""ip trueup", "ip6 trueup""#,
     }),
     limits_destroying: false,
-    functions: &[Function::write("nftables.apply", |_| "the world".to_owned())],
+    functions: &[Function::write("nftables.apply", the_world)],
     reader: || Box::new(Reader),
 };
 

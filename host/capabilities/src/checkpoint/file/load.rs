@@ -48,8 +48,8 @@ impl Shared {
             return anchor::lost(known, None).map_or(Ok(None), |lost| Err(anchor::corrupt(path, &lost)));
         };
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)
-            .map_err(|error| self.failed("reading", &error))?;
+        let read = file.read_to_end(&mut bytes);
+        read.map_err(|error| self.failed("reading", &error))?;
         let scan = format::scan(&bytes, known).map_err(|damage| anchor::corrupt(path, &damage))?;
         if let Some(torn) = &scan.torn {
             let tail = usize::try_from(torn.offset).ok().and_then(|from| bytes.get(from..));
@@ -57,9 +57,8 @@ impl Shared {
         }
         // A killed host may have left changes only in the system's cache; from here on they count as durable.
         let synced = self.disk.sync_data(&file);
-        synced
-            .and_then(|()| self.disk.sync_folder(place::folder_of(path)))
-            .map_err(|error| self.failed("syncing", &error))?;
+        let synced = synced.and_then(|()| self.disk.sync_folder(place::folder_of(path)));
+        synced.map_err(|error| self.failed("syncing", &error))?;
         let end = End {
             offset: scan.end,
             next: scan.saved.entries.len() as u64 + 1,
@@ -93,9 +92,8 @@ impl Shared {
             self.disk.sync_folder(place::folder_of(&kept))
         };
         keep().map_err(|error| place::failed(&kept, "keeping a torn tail", &error))?;
-        let cut = self.disk.cut(file, torn.offset);
-        cut.and_then(|()| self.disk.sync_all(file))
-            .map_err(|error| self.failed("cutting off a torn tail", &error))?;
+        let cut = self.disk.cut(file, torn.offset).and_then(|()| self.disk.sync_all(file));
+        cut.map_err(|error| self.failed("cutting off a torn tail", &error))?;
         self.metrics.count(TORN_TAILS_TOTAL, &[], 1);
         tracing::warn!(
             path = %path.display(), offset = torn.offset, bytes = torn.bytes, kept = %kept.display(),
@@ -107,12 +105,12 @@ impl Shared {
 
     pub(super) fn restore(&self) -> Result<Option<Saved>, Error> {
         let known = match &self.state.lock().content {
-            Content::Log(log) => Some(log.clone()),
-            Content::Missing | Content::Unusable(..) => None,
+            Content::Log(log) if self.is_at_path(log) => Some(log.clone()),
+            _ => None,
         };
         let saved = match known {
-            Some(log) if self.is_at_path(&log) => self.read_again(&log)?,
-            _ => self.load()?,
+            Some(log) => self.read_again(&log)?,
+            None => self.load()?,
         };
         let mut state = self.state.lock();
         if state.syncs.failed.is_some() {

@@ -11,7 +11,6 @@
 mod connection;
 mod failure;
 mod pages;
-mod settings;
 mod watch;
 
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use std::sync::Arc;
 use etcd_client::{Client, CompareOp, Txn, TxnOp, TxnOpResponse};
 
 use self::connection::{Connection, Failed};
-pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
+pub use self::connection::{REQUEST_TIMEOUT, Settings, Tls};
 use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
 use async_trait::async_trait;
 
