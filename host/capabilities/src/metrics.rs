@@ -40,18 +40,12 @@ struct Kept {
     gauges: BTreeMap<String, f64>,
 }
 
-/// The owner of a series. A guest's series with the name of one of the host's is a separate series, so that no guest
-/// can forge the host's metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Owner {
-    Host,
-    Guest,
-}
-
 /// All series of one host, or of one scenario.
 #[derive(Debug, Default)]
 pub struct Registry {
-    series: Mutex<BTreeMap<(Owner, String), Kept>>,
+    /// By whether a guest owns it, and its name with labels. A guest's series with the name of one of the host's is a
+    /// separate series, so that no guest can forge the host's metrics.
+    series: Mutex<BTreeMap<(bool, String), Kept>>,
 }
 
 /// The writer of a line.
@@ -110,16 +104,6 @@ pub enum Line {
     HistogramObserve(f64),
 }
 
-impl Line {
-    /// A sum with an infinite number, or with NaN, never becomes finite again.
-    fn is_finite(self) -> bool {
-        match self {
-            Self::CounterAdd(_) => true,
-            Self::GaugeSet(value) | Self::HistogramObserve(value) => value.is_finite(),
-        }
-    }
-}
-
 /// Whether the name is reserved for the host. Characters that the format does not allow are shown as `_`.
 fn is_the_hosts(name: &str) -> bool {
     let shown = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
@@ -159,19 +143,24 @@ impl Registry {
     /// Takes a line. Returns false if it was dropped: the registry is full, the name is used for another kind of
     /// series, too long, or the host's if a guest uses it, or the number is not finite.
     pub fn take(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
-        let (owner, guest, instance) = match origin {
-            Origin::Host => (Owner::Host, HOST, HOST),
+        let (is_guests, guest, instance) = match origin {
+            Origin::Host => (false, HOST, HOST),
             Origin::Guest { .. } if is_the_hosts(name) => return false,
-            Origin::Guest { guest, instance } => (Owner::Guest, guest, instance),
+            Origin::Guest { guest, instance } => (true, guest, instance),
+        };
+        // A sum with an infinite number, or with NaN, never becomes finite again.
+        let is_finite = match line {
+            Line::CounterAdd(_) => true,
+            Line::GaugeSet(value) | Line::HistogramObserve(value) => value.is_finite(),
         };
         let of_labels = labels.iter().map(|label| label.key.len() + label.value.len());
         let bytes = name.len() + of_labels.sum::<usize>();
-        if bytes > SERIES_NAME_BYTES_MAX || labels.len() > LABELS_MAX || !line.is_finite() {
+        if bytes > SERIES_NAME_BYTES_MAX || labels.len() > LABELS_MAX || !is_finite {
             return false;
         }
-        let series = (owner, series_name(name, labels));
+        let series = (is_guests, series_name(name, labels));
         let mut all = self.series.lock();
-        if all.len() >= SERIES_MAX && owner == Owner::Guest && !all.contains_key(&series) {
+        if all.len() >= SERIES_MAX && is_guests && !all.contains_key(&series) {
             return false;
         }
         let kept = all
@@ -198,8 +187,8 @@ impl Registry {
     /// counted and observed did happen, and remains.
     pub fn forget(&self, instance: &str) {
         let mut all = self.series.lock();
-        all.retain(|(owner, _), kept| {
-            *owner == Owner::Host || kept.gauges.remove(instance).is_none() || !kept.gauges.is_empty()
+        all.retain(|(is_guests, _), kept| {
+            !is_guests || kept.gauges.remove(instance).is_none() || !kept.gauges.is_empty()
         });
     }
 
@@ -207,15 +196,15 @@ impl Registry {
     /// this name, the host's. `None` if the series was never written.
     pub fn number(&self, series: &str) -> Option<f64> {
         let all = self.series.lock();
-        let of = |owner| all.get(&(owner, series.to_owned()));
-        of(Owner::Host).or_else(|| of(Owner::Guest)).map(Kept::number)
+        let of = |is_guests| all.get(&(is_guests, series.to_owned()));
+        of(false).or_else(|| of(true)).map(Kept::number)
     }
 
     /// The value that one instance of a guest gave a gauge, by the series' name. `None` if it never did, or is
     /// forgotten.
     pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
         let all = self.series.lock();
-        let kept = all.get(&(Owner::Guest, series.to_owned()))?;
+        let kept = all.get(&(true, series.to_owned()))?;
         kept.gauges.get(instance).copied()
     }
 

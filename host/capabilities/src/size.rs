@@ -50,15 +50,27 @@ pub trait AnswerSize: Serialize + DeserializeOwned {
     fn bytes(&self) -> usize;
 }
 
-macro_rules! flat {
-    ($($plain:ty),*) => { $(impl AnswerSize for $plain {
+/// Types that take their own size and that of their texts.
+macro_rules! with_texts {
+    ($($type:ty: $($text:ident),*;)+) => { $(impl AnswerSize for $type {
         fn bytes(&self) -> usize {
-            size_of::<Self>()
+            size_of::<Self>() $(+ self.$text.len())*
         }
-    })* };
+    })+ };
 }
 
-flat!((), bool, u8, u32, u64, (u64, u64), State);
+with_texts! {
+    (): ;
+    bool: ;
+    u8: ;
+    u32: ;
+    u64: ;
+    (u64, u64): ;
+    State: ;
+    Sandbox: id, ip, namespace, name;
+    Endpoint: ip, ipv6, port, node;
+    KeyValue: key, value;
+}
 
 impl AnswerSize for String {
     fn bytes(&self) -> usize {
@@ -87,14 +99,7 @@ impl AnswerSize for Saved {
 
 impl AnswerSize for checkpoint::Error {
     fn bytes(&self) -> usize {
-        let (Self::Unavailable(text) | Self::Corrupt(text) | Self::AccessDenied(text)) = self;
-        size_of::<Self>() + text.len()
-    }
-}
-
-impl AnswerSize for Sandbox {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.id.len() + self.ip.len() + self.namespace.len() + self.name.len()
+        size_of::<Self>() + self.text().len()
     }
 }
 
@@ -134,12 +139,6 @@ impl AnswerSize for Object {
     }
 }
 
-impl AnswerSize for Endpoint {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.ip.len() + self.ipv6.len() + self.port.len() + self.node.len()
-    }
-}
-
 impl AnswerSize for etcd::Error {
     fn bytes(&self) -> usize {
         size_of::<Self>()
@@ -149,11 +148,5 @@ impl AnswerSize for etcd::Error {
                     text.len()
                 }
             }
-    }
-}
-
-impl AnswerSize for KeyValue {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.key.len() + self.value.len()
     }
 }

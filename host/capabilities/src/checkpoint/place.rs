@@ -29,8 +29,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
 
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.
 pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
-    let opened = open_plain(path, false)?;
-    Ok(opened.map(|(file, _)| file))
+    Ok(open_plain(path, false)?.map(|(file, _)| file))
 }
 
 /// All bytes of a store's file.

@@ -50,17 +50,6 @@ impl Kind {
             false => Self::File,
         }
     }
-
-    /// The kind of a store, by its first bytes. If they do not identify it, the store is damaged, and its name decides.
-    fn of_bytes(path: &Path, bytes: &[u8]) -> Self {
-        if bytes.starts_with(format::MAGIC) {
-            Self::File
-        } else if bytes.trim_ascii_start().starts_with(b"{") {
-            Self::JsonFile
-        } else {
-            Self::of_name(path)
-        }
-    }
 }
 
 /// Why an operator's command failed. One line.
@@ -189,7 +178,12 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>, ToolError> {
     let mut bytes = Vec::new();
     let read = file.take(BEGINNING).read_to_end(&mut bytes);
     read.map_err(|error| place::failed(path, "reading", &error))?;
-    Ok(Some(Kind::of_bytes(path, &bytes)))
+    // Without such a beginning the store is damaged, and its name decides.
+    Ok(Some(match bytes.as_slice() {
+        bytes if bytes.starts_with(format::MAGIC) => Kind::File,
+        bytes if bytes.trim_ascii_start().starts_with(b"{") => Kind::JsonFile,
+        _ => Kind::of_name(path),
+    }))
 }
 
 fn kind_there(path: &Path) -> Result<Kind, ToolError> {
@@ -286,16 +280,12 @@ fn read(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
 /// # Errors
 /// If nothing is stored there, or it can't be read at all. Damage is not an error here.
 pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
-    let kind = match kind_there(path) {
-        Ok(kind) => kind,
-        Err(ToolError::Store(Error::Corrupt(text))) => return Ok((Kind::of_name(path), Verdict::Corrupt { text })),
-        Err(error) => return Err(error),
-    };
-    let checked = anchor::look(path).and_then(|known| check(path, kind, known));
+    let found = kind_there(path);
+    let kind = found.as_ref().map_or_else(|_| Kind::of_name(path), |kind| *kind);
+    let checked = found.and_then(|kind| Ok(check(path, kind, anchor::look(path)?)?));
     match checked {
-        Ok(verdict) => Ok((kind, verdict)),
-        Err(Error::Corrupt(text)) => Ok((kind, Verdict::Corrupt { text })),
-        Err(error) => Err(error.into()),
+        Err(ToolError::Store(Error::Corrupt(text))) => Ok((kind, Verdict::Corrupt { text })),
+        checked => Ok((kind, checked?)),
     }
 }
 

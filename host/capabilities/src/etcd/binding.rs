@@ -41,15 +41,17 @@ fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<Touc
     read.chain(written).collect()
 }
 
+type Answer<T> = wasmtime::Result<Result<T, Error>>;
+
 impl kv::Host for Host {
-    async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
+    async fn get(&mut self, key: String) -> Answer<Option<KeyValue>> {
         self.ask("kv.get", &args!(key: String), async |mut guard| {
             guard.kv(&[(Access::Read, "key", &key)])?.get(&key).await
         })
         .await
     }
 
-    async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
+    async fn list_prefix(&mut self, prefix: String) -> Answer<Vec<KeyValue>> {
         self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
             let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
             api.list_prefix(&prefix).await
@@ -57,44 +59,37 @@ impl kv::Host for Host {
         .await
     }
 
-    async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
+    async fn list_keys(&mut self, prefix: String) -> Answer<Vec<String>> {
         self.ask("kv.list-keys", &args!(prefix: String), async |mut guard| {
             guard.kv(&[(Access::Read, "prefix", &prefix)])?.list_keys(&prefix).await
         })
         .await
     }
 
-    async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
+    async fn put(&mut self, key: String, value: String) -> Answer<u64> {
         self.ask("kv.put", &args!(key: String, value: String), async |mut guard| {
             guard.kv(&[(Access::Write, "key", &key)])?.put(&key, &value).await
         })
         .await
     }
 
-    async fn put_if_not_exists(&mut self, key: String, value: String) -> wasmtime::Result<Result<bool, Error>> {
-        self.ask(
-            "kv.put-if-not-exists",
-            &args!(key: String, value: String),
-            async |mut guard| {
-                let api = guard.kv(&[(Access::Write, "key", &key)])?;
-                api.put_if_not_exists(&key, &value).await
-            },
-        )
+    async fn put_if_not_exists(&mut self, key: String, value: String) -> Answer<bool> {
+        let args = args!(key: String, value: String);
+        self.ask("kv.put-if-not-exists", &args, async |mut guard| {
+            let api = guard.kv(&[(Access::Write, "key", &key)])?;
+            api.put_if_not_exists(&key, &value).await
+        })
         .await
     }
 
-    async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
+    async fn delete(&mut self, key: String) -> Answer<bool> {
         self.ask("kv.delete", &args!(key: String), async |mut guard| {
             guard.kv(&[(Access::Write, "key", &key)])?.delete(&key).await
         })
         .await
     }
 
-    async fn commit(
-        &mut self,
-        compares: Vec<Compare>,
-        operations: Vec<Operation>,
-    ) -> wasmtime::Result<Result<bool, Error>> {
+    async fn commit(&mut self, compares: Vec<Compare>, operations: Vec<Operation>) -> Answer<bool> {
         let args = args!(compares: Vec<Compare>, operations: Vec<Operation>);
         self.ask("kv.commit", &args, async |mut guard| {
             let api = guard.kv(&touched(&compares, &operations))?;

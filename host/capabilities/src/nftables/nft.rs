@@ -104,7 +104,11 @@ pub struct Nft {
 impl Nft {
     /// Starts nothing yet.
     pub fn new(settings: Settings) -> Self {
-        let turn = turn_of(settings.namespace.as_deref());
+        type Turns = BTreeMap<Option<PathBuf>, Arc<Mutex<()>>>;
+        /// Serializes transactions for each namespace across all [`Nft`] values: a transaction whose caller has left
+        /// must not come after later ones.
+        static TURNS: parking_lot::Mutex<Turns> = parking_lot::Mutex::new(BTreeMap::new());
+        let turn = Arc::clone(TURNS.lock().entry(settings.namespace.clone()).or_default());
         Self { settings, turn }
     }
 
@@ -117,15 +121,6 @@ impl Nft {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         run.end(self.settings.timeout, turn).await
     }
-}
-
-/// Serializes transactions for each namespace across all [`Nft`] values: a transaction whose caller has left must not
-/// come after later ones.
-fn turn_of(namespace: Option<&Path>) -> Arc<Mutex<()>> {
-    type Turns = BTreeMap<Option<PathBuf>, Arc<Mutex<()>>>;
-    static TURNS: parking_lot::Mutex<Turns> = parking_lot::Mutex::new(BTreeMap::new());
-    let mut turns = TURNS.lock();
-    Arc::clone(turns.entry(namespace.map(Path::to_owned)).or_default())
 }
 
 #[async_trait]
@@ -242,11 +237,8 @@ fn command(settings: &Settings) -> Result<Command, String> {
         }
     };
     let path = std::env::var_os("PATH").unwrap_or_else(|| PATH.into());
-    command
-        .env_clear()
-        .env("PATH", path)
-        .env("LC_ALL", "C")
-        .env("LANG", "C");
+    command.env_clear().env("PATH", path);
+    command.env("LC_ALL", "C").env("LANG", "C");
     Ok(command)
 }
 
@@ -305,10 +297,8 @@ fn answer(program: &str, status: ExitStatus, stderr: &mut File) -> Result<(), St
 fn reason(stderr: &str) -> Option<String> {
     /// `internal:0:0-0: Error: TEXT`: one line for the error and one for its place.
     const ERROR: &str = "Error: ";
-    let errors: Vec<&str> = stderr
-        .lines()
-        .filter_map(|line| Some(line.split_once(ERROR)?.1))
-        .collect();
+    let errors = stderr.lines().filter_map(|line| Some(line.split_once(ERROR)?.1));
+    let errors: Vec<&str> = errors.collect();
     let text = match errors.as_slice() {
         [] => stderr.lines().find(|line| !line.trim().is_empty())?.to_owned(),
         errors => errors.join("; "),

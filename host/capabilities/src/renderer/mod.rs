@@ -110,8 +110,10 @@ impl Renderers for Simulated {
     }
 }
 
+type Rendered = wasmtime::Result<Result<(), String>>;
+
 impl Host {
-    async fn render(&mut self, call: Call) -> wasmtime::Result<Result<(), String>> {
+    async fn render(&mut self, call: Call) -> Rendered {
         let by = By {
             guest: self.identity.guest.clone(),
             instance: self.identity.instance.clone(),
@@ -133,46 +135,34 @@ impl nodesync::types::Host for Host {}
 impl service::types::Host for Host {}
 
 impl renderer::Host for Host {
-    async fn add_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+    async fn add_service(&mut self, service: ContivService) -> Rendered {
         self.render(Call::AddService(OfService { service })).await
     }
 
-    async fn update_service(&mut self, old: ContivService, new: ContivService) -> wasmtime::Result<Result<(), String>> {
+    async fn update_service(&mut self, old: ContivService, new: ContivService) -> Rendered {
         self.render(Call::UpdateService(UpdateService { old, new })).await
     }
 
-    async fn delete_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+    async fn delete_service(&mut self, service: ContivService) -> Rendered {
         self.render(Call::DeleteService(OfService { service })).await
     }
 
-    async fn update_node_port_services(
-        &mut self,
-        node_ips: Vec<String>,
-        services: Vec<ContivService>,
-    ) -> wasmtime::Result<Result<(), String>> {
+    async fn update_node_port_services(&mut self, node_ips: Vec<String>, services: Vec<ContivService>) -> Rendered {
         let args = UpdateNodePortServices { node_ips, services };
         self.render(Call::UpdateNodePortServices(args)).await
     }
 
-    async fn update_local_frontend_ifs(
-        &mut self,
-        old: Vec<String>,
-        new: Vec<String>,
-    ) -> wasmtime::Result<Result<(), String>> {
+    async fn update_local_frontend_ifs(&mut self, old: Vec<String>, new: Vec<String>) -> Rendered {
         let args = UpdateInterfaces { old, new };
         self.render(Call::UpdateLocalFrontendIfs(args)).await
     }
 
-    async fn update_local_backend_ifs(
-        &mut self,
-        old: Vec<String>,
-        new: Vec<String>,
-    ) -> wasmtime::Result<Result<(), String>> {
+    async fn update_local_backend_ifs(&mut self, old: Vec<String>, new: Vec<String>) -> Rendered {
         let args = UpdateInterfaces { old, new };
         self.render(Call::UpdateLocalBackendIfs(args)).await
     }
 
-    async fn resync(&mut self, event: ResyncEvent) -> wasmtime::Result<Result<(), String>> {
+    async fn resync(&mut self, event: ResyncEvent) -> Rendered {
         self.render(Call::Resync(Resync { event })).await
     }
 }

@@ -40,23 +40,19 @@ impl poll::Host for Host {
             ));
         }
         let known = &self.wasi().deadlines_ns;
-        let deadlines_ns: Vec<Option<u64>> = pollables
-            .iter()
-            .map(|pollable| known.get(&pollable.rep()).copied())
-            .collect();
+        let deadlines_ns = pollables.iter().map(|pollable| known.get(&pollable.rep()).copied());
+        let deadlines_ns: Vec<Option<u64>> = deadlines_ns.collect();
         if deadlines_ns.iter().all(Option::is_none) {
             return Ok(ready_at(&deadlines_ns, 0));
         }
+        let (clock, monotonic) = (&self.backends.clock, &mut self.wasi.get().monotonic);
+        let (name, left) = ("poll.poll", self.meter.time_left());
+        let waiting = wait(clock, monotonic, &deadlines_ns);
+        let answer = || sleep_within(name, left, waiting);
         let args = List {
             deadlines_ns: &deadlines_ns,
         };
-        let (clock, wasi) = (&self.backends.clock, self.wasi.get());
-        let monotonic = &mut wasi.monotonic;
-        let (name, left) = ("poll.poll", self.meter.time_left());
-        ask_or_end(&mut self.tape, &mut self.meter, name, &args, || {
-            sleep_within(name, left, wait(clock, monotonic, &deadlines_ns))
-        })
-        .await
+        ask_or_end(&mut self.tape, &mut self.meter, name, &args, answer).await
     }
 }
 
@@ -74,16 +70,11 @@ impl poll::HostPollable for Host {
         let Some(deadline_ns) = self.wasi().deadlines_ns.get(&pollable.rep()).copied() else {
             return Ok(());
         };
-        let (clock, wasi) = (&self.backends.clock, self.wasi.get());
-        let monotonic = &mut wasi.monotonic;
-        let args = One { deadline_ns };
+        let (clock, monotonic) = (&self.backends.clock, &mut self.wasi.get().monotonic);
         let (name, left) = ("pollable.block", self.meter.time_left());
-        ask_or_end(&mut self.tape, &mut self.meter, name, &args, || {
-            sleep_within(name, left, async move {
-                wait(clock, monotonic, &[Some(deadline_ns)]).await;
-            })
-        })
-        .await
+        let waiting = async move { drop(wait(clock, monotonic, &[Some(deadline_ns)]).await) };
+        let answer = || sleep_within(name, left, waiting);
+        ask_or_end(&mut self.tape, &mut self.meter, name, &One { deadline_ns }, answer).await
     }
 
     fn drop(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<()> {
@@ -96,8 +87,8 @@ impl poll::HostPollable for Host {
 /// Waits until the first is ready, and returns all that are ready then.
 async fn wait(clock: &Arc<dyn Clock>, monotonic: &mut Monotonic, deadlines_ns: &[Option<u64>]) -> Vec<u32> {
     let now_ns = monotonic.at_ms(clock.now_ms());
-    let first_ns = deadlines_ns.iter().copied().map(Option::unwrap_or_default).min();
-    let first_ns = first_ns.unwrap_or_default();
+    let first_ns = deadlines_ns.iter().map(|deadline_ns| deadline_ns.unwrap_or_default());
+    let first_ns = first_ns.min().unwrap_or_default();
     if first_ns > now_ns {
         clock.sleep_ms((first_ns - now_ns).div_ceil(RESOLUTION_NS)).await;
         monotonic.at_ms(clock.now_ms());
@@ -107,11 +98,9 @@ async fn wait(clock: &Arc<dyn Clock>, monotonic: &mut Monotonic, deadlines_ns: &
 
 /// The indices of those that are ready at `now_ns`.
 fn ready_at(deadlines_ns: &[Option<u64>], now_ns: u64) -> Vec<u32> {
-    (0..)
-        .zip(deadlines_ns)
-        .filter(|(_, deadline_ns)| deadline_ns.is_none_or(|deadline_ns| deadline_ns <= now_ns))
-        .map(|(position, _)| position)
-        .collect()
+    let is_ready = |deadline_ns: &Option<u64>| deadline_ns.is_none_or(|deadline_ns| deadline_ns <= now_ns);
+    let ready = (0..).zip(deadlines_ns).filter(|(_, deadline_ns)| is_ready(deadline_ns));
+    ready.map(|(position, _)| position).collect()
 }
 
 #[cfg(test)]

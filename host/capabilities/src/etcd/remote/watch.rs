@@ -68,11 +68,9 @@ impl Stream {
             Some(open) => open,
             none => none.insert(begin(&self.connection, &self.prefix, self.after).await?),
         };
-        let response = match open.stream.message().await {
-            Ok(Some(response)) => response,
-            Ok(None) => return Err(Stopped::Broken("the stream ended".to_owned())),
-            Err(error) => return Err(stopped(Failure::of(&error), self.after)),
-        };
+        let response = open.stream.message().await;
+        let response = response.map_err(|error| stopped(Failure::of(&error), self.after))?;
+        let response = response.ok_or_else(|| Stopped::Broken("the stream ended".to_owned()))?;
         if response.canceled() {
             return Err(canceled(&response, self.after));
         }
@@ -137,14 +135,11 @@ impl Stream {
 async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Open, Stopped> {
     check(connection, prefix, after).await?;
     let until = connection.deadline();
-    let link = connection
-        .link(until)
-        .await
-        .map_err(|failed| stopped(failed.failure, after))?;
-    let options = WatchOptions::new()
-        .with_prefix()
-        .with_progress_notify()
-        .with_start_revision(i64::try_from(after.saturating_add(1)).unwrap_or(i64::MAX));
+    let link = connection.link(until).await;
+    let link = link.map_err(|failed| stopped(failed.failure, after))?;
+    let next = i64::try_from(after.saturating_add(1)).unwrap_or(i64::MAX);
+    let options = WatchOptions::new().with_prefix().with_progress_notify();
+    let options = options.with_start_revision(next);
     let mut client = link.client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
     let failure = match timeout_at(until, client.watch(prefix, Some(options))).await {
         Ok(Ok(stream)) => return Ok(Open { link, stream }),
@@ -160,10 +155,11 @@ async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Ope
 /// Checks that the store still has that revision. etcd would start a watch at the very revision of its compaction and
 /// leave out what was deleted in it. It would also start one at a revision that a recreated store has not reached yet.
 async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(), Stopped> {
+    let revision = i64::try_from(after).unwrap_or(i64::MAX);
     let options = GetOptions::new()
         .with_prefix()
         .with_count_only()
-        .with_revision(i64::try_from(after).unwrap_or(i64::MAX));
+        .with_revision(revision);
     let ask = |mut client: Client| {
         let (prefix, options) = (first(prefix), options.clone());
         async move { client.get(prefix, Some(options)).await }
@@ -173,13 +169,12 @@ async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(),
 }
 
 fn canceled(response: &WatchResponse, after: u64) -> Stopped {
-    let reason = response.cancel_reason();
-    if response.compact_revision() > 0 {
-        Stopped::Ended(WatchEnd::Compacted { after })
-    } else if reason.contains("permission denied") {
-        Stopped::Ended(WatchEnd::Failed(Error::AccessDenied(reason.to_owned())))
-    } else {
-        Stopped::Broken(format!("etcd ended it: {reason}"))
+    match response.cancel_reason() {
+        _ if response.compact_revision() > 0 => Stopped::Ended(WatchEnd::Compacted { after }),
+        reason if reason.contains("permission denied") => {
+            Stopped::Ended(WatchEnd::Failed(Error::AccessDenied(reason.to_owned())))
+        }
+        reason => Stopped::Broken(format!("etcd ended it: {reason}")),
     }
 }
 
