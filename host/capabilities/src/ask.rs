@@ -78,18 +78,12 @@ impl Host {
     ///
     /// # Errors
     /// A [`Stop`]: the guest gets no answer, and its call ends.
-    pub(crate) async fn ask<'a, A, R, F, Fut>(
+    pub(crate) async fn ask<'a, R: AnswerSize + Send, Fut: Future<Output = R> + Send>(
         &'a mut self,
         name: &'static str,
-        args: &A,
-        answer: F,
-    ) -> wasmtime::Result<R>
-    where
-        A: Serialize + Sync + ?Sized,
-        R: AnswerSize + Send,
-        F: FnOnce(Guard<'a>) -> Fut + Send,
-        Fut: Future<Output = R> + Send,
-    {
+        args: &(impl Serialize + Sync + ?Sized),
+        answer: impl FnOnce(Guard<'a>) -> Fut + Send,
+    ) -> wasmtime::Result<R> {
         let limit = self.meter.limits.answer_bytes;
         let guard = Guard {
             call: name,
@@ -113,19 +107,13 @@ impl Host {
 }
 
 /// [`Host::ask`] for a request without a guard, which may end the call.
-pub(crate) async fn ask_or_end<A, R, F, Fut>(
+pub(crate) async fn ask_or_end<R: AnswerSize + Send, Fut: Future<Output = Result<R, Refusal>> + Send>(
     tape: &mut Tape,
     meter: &mut Meter,
     name: &'static str,
-    args: &A,
-    question: F,
-) -> wasmtime::Result<R>
-where
-    A: Serialize + Sync + ?Sized,
-    R: AnswerSize + Send,
-    F: FnOnce() -> Fut + Send,
-    Fut: Future<Output = Result<R, Refusal>> + Send,
-{
+    args: &(impl Serialize + Sync + ?Sized),
+    question: impl FnOnce() -> Fut + Send,
+) -> wasmtime::Result<R> {
     let entered = Instant::now();
     count(meter, entered, name, args)?;
     let span = trace::question(name, args);
@@ -140,18 +128,13 @@ where
 }
 
 /// [`Host::ask`] for a request without a guard that is answered at once.
-pub(crate) fn ask_now<A, R, F>(
+pub(crate) fn ask_now<R: AnswerSize>(
     tape: &mut Tape,
     meter: &mut Meter,
     name: &'static str,
-    args: &A,
-    question: F,
-) -> wasmtime::Result<R>
-where
-    A: Serialize + ?Sized,
-    R: AnswerSize,
-    F: FnOnce() -> R,
-{
+    args: &(impl Serialize + ?Sized),
+    question: impl FnOnce() -> R,
+) -> wasmtime::Result<R> {
     // Answering takes no time, but recording may wait for the disk if every line is synced.
     let entered = Instant::now();
     count(meter, entered, name, args)?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::ask::{Nothing, args, ask_now, ask_or_end, sleep_within};
 use crate::bindings::host::{clock, log, metrics, random, timers};
-use crate::host::Host;
+use crate::host::{Host, Identity};
 use crate::metrics::{Line, Origin};
 
 /// The beginning of a panic's text in Rust.
@@ -26,10 +26,8 @@ impl Host {
     }
 
     fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) -> wasmtime::Result<()> {
-        let origin = Origin::Guest {
-            guest: &self.identity.guest,
-            instance: &self.identity.instance,
-        };
+        let Identity { guest, instance, .. } = &self.identity;
+        let origin = Origin::Guest { guest, instance };
         let has_room = self.meter.metric_line();
         if !has_room || !self.backends.metrics.take(origin, name, labels, line) {
             self.meter.used.metric_lines_dropped += u32::from(has_room);

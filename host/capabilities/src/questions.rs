@@ -16,7 +16,7 @@ use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 pub static CAPABILITIES: [&Capability; 7] = [
     &checkpoint::CAPABILITY,
     &cri::CAPABILITY,
-    &etcd::reading::CAPABILITY,
+    &etcd::binding::CAPABILITY,
     &lbaas::reading::CAPABILITY,
     &neg::reading::CAPABILITY,
     &nftables::CAPABILITY,

@@ -50,10 +50,7 @@ pub(crate) fn answered<R: Serialize, E: std::fmt::Display>(span: &Span, answer: 
     if span.is_none() {
         return;
     }
-    let error = match answer {
-        Err(stop) => Some(stop.to_string()),
-        Ok(answer) => error_in(answer),
-    };
+    let error = answer.as_ref().map_or_else(|stop| Some(stop.to_string()), error_in);
     if let Some(error) = error {
         let error = reading::beginning(&error, SHOWN_CHARS_MAX);
         span.record("error", error.as_str());

@@ -59,11 +59,7 @@ impl Found {
     }
 
     fn after(path: &Path, name: &str, walk: Walk) -> Result<Self, AuditError> {
-        let problem = walk.damage.as_ref().map(|problem| {
-            let place = problem.line.map(|line| format!("line {line} ")).unwrap_or_default();
-            (problem.file.clone(), format!("{place}{}", problem.what))
-        });
-        if let Some((file, what)) = problem.or_else(|| walk.against_head()) {
+        if let Some((file, what)) = walk.damage.clone().or_else(|| walk.against_head()) {
             // A torn line counts as one, too.
             let after = walk.next_n.saturating_add(u64::from(walk.torn_bytes > 0));
             return Ok(Self::broken(&walk, file, what, after));
@@ -97,11 +93,9 @@ impl Found {
     /// The log continues in a new file, after every number that may have been used.
     fn broken(walk: &Walk, file: String, what: String, after: u64) -> Self {
         let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
+        let (lines, hash) = (after.max(walk.head_lines()), NO_HASH.to_owned());
         Self {
-            head: Head {
-                lines: after.max(walk.head_lines()),
-                hash: NO_HASH.to_owned(),
-            },
+            head: Head { lines, hash },
             segment: None,
             broken: Some(Broken { file, what, seal }),
         }

@@ -110,10 +110,8 @@ impl Audit {
             line.prev = broken.seal;
             end.append(line, Durable::Yes)?;
         }
-        Ok(Self {
-            budgets: Mutex::new(budgets),
-            end: Mutex::new(end),
-        })
+        let (budgets, end) = (Mutex::new(budgets), Mutex::new(end));
+        Ok(Self { budgets, end })
     }
 
     /// Writes down a refusal, unless the guest has too many. Waits for the disk only if it begins a new file, or if

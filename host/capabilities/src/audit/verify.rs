@@ -63,11 +63,8 @@ impl Verdict {
             self.more_problems += 1;
             return;
         }
-        self.problems.push(Problem {
-            file: file.to_owned(),
-            line,
-            what,
-        });
+        let file = file.to_owned();
+        self.problems.push(Problem { file, line, what });
     }
 }
 
@@ -153,8 +150,8 @@ pub(super) struct Walk {
     at_head: Option<String>,
     /// Bytes after the last newline of the last file.
     pub(super) torn_bytes: usize,
-    /// The first problem, except a torn end, and except damage that an earlier line already reports.
-    pub(super) damage: Option<Problem>,
+    /// The first problem and its file, except a torn end, and except damage that an earlier line already reports.
+    pub(super) damage: Option<(String, String)>,
     /// The first line that remained after the last removal, and the hash of the line before it.
     dropped: (u64, String),
 }
@@ -185,11 +182,9 @@ impl Walk {
     }
 
     fn wrong(&mut self, file: &str, line: Option<u64>, what: String) {
-        self.damage.get_or_insert_with(|| Problem {
-            file: file.to_owned(),
-            line,
-            what: what.clone(),
-        });
+        let place = line.map(|line| format!("line {line} ")).unwrap_or_default();
+        self.damage
+            .get_or_insert_with(|| (file.to_owned(), format!("{place}{what}")));
         self.verdict.problem(file, line, what);
     }
 

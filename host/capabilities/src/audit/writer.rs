@@ -67,10 +67,8 @@ impl End {
         }
         open.bytes += length;
         self.segment = Some(open);
-        self.head = Head {
-            lines: line.n + 1,
-            hash: line.hash,
-        };
+        let (lines, hash) = (line.n + 1, line.hash);
+        self.head = Head { lines, hash };
         self.is_unsynced = durable == Durable::No;
         if durable == Durable::Yes {
             self.write_head();
@@ -116,10 +114,8 @@ pub(super) struct Head {
 
 impl Default for Head {
     fn default() -> Self {
-        Self {
-            lines: 0,
-            hash: NO_HASH.to_owned(),
-        }
+        let (lines, hash) = (0, NO_HASH.to_owned());
+        Self { lines, hash }
     }
 }
 
@@ -150,12 +146,10 @@ impl Head {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (lines, hash) = text.strip_suffix('\n')?.split_once(' ')?;
-        let head = Self {
-            lines: lines.parse().ok()?,
-            hash: hash.to_owned(),
-        };
+        let (lines, hash) = (lines.parse().ok()?, hash.to_owned());
+        let head = Self { lines, hash };
         // Each head has exactly one valid spelling.
-        (head.text() == text && hash.len() == NO_HASH.len()).then_some(head)
+        (head.text() == text && head.hash.len() == NO_HASH.len()).then_some(head)
     }
 }
 

@@ -112,10 +112,8 @@ fn path_of(path: &Path) -> PathBuf {
 /// What the anchor of the store at `path` says, for read-only callers.
 pub(super) fn look(path: &Path) -> Result<Option<Mark>, Error> {
     let anchor = path_of(path);
-    match place::open_any(&anchor)? {
-        Some(mut file) => Ok(Some(parse(&anchor, &mut file)?.0)),
-        None => Ok(None),
-    }
+    let parsed = place::open_any(&anchor)?.map(|mut file| parse(&anchor, &mut file));
+    Ok(parsed.transpose()?.map(|(mark, _)| mark))
 }
 
 /// Sets the anchor for an operator's command that holds the lock, to a lower value too. `None` means that there is no

@@ -28,8 +28,7 @@ use trueup_base::file_lock::FileLock;
 use super::anchor::{Anchor, Mark};
 use super::format::{self, Version};
 use super::generations::{self, Keep};
-use super::lock::{self, OpenError};
-use super::place::{self, Disk, Real};
+use super::place::{self, Disk, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, within};
 use crate::metrics::Registry;
 use async_trait::async_trait;
@@ -137,7 +136,7 @@ impl File {
     }
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
-        let lock = lock::take(&settings.path)?;
+        let lock = place::lock(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
         metrics.count(TORN_TAILS_TOTAL, &[], 0);
         let shared = Arc::new(Shared {

@@ -103,10 +103,8 @@ pub(super) struct Scan {
 impl Scan {
     /// The position of the store.
     pub(super) fn mark(&self) -> Mark {
-        Mark {
-            epoch: self.epoch,
-            records: self.saved.entries.len() as u64,
-        }
+        let (epoch, records) = (self.epoch, self.saved.entries.len() as u64);
+        Mark { epoch, records }
     }
 }
 

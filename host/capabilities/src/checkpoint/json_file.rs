@@ -16,9 +16,8 @@ use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
 use super::generations::{self, Keep};
-use super::lock::{self, OpenError};
-use super::place::{Disk, Real};
-use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
+use super::place::{self, Disk, OpenError, Real};
+use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, within};
 use async_trait::async_trait;
 
 /// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
@@ -54,7 +53,7 @@ impl JsonFile {
     }
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, path: PathBuf, keep_generations: u32) -> Result<Self, OpenError> {
-        let lock = lock::take(&path)?;
+        let lock = place::lock(&path)?;
         let anchor = Anchor::of(&path);
         let shared = Arc::new(Shared {
             path,

@@ -12,7 +12,6 @@ pub mod file;
 mod format;
 mod generations;
 pub mod json_file;
-mod lock;
 mod place;
 pub mod tools;
 
@@ -28,7 +27,7 @@ use crate::guard::Guard;
 use crate::host::Host;
 use crate::reading::{self, Capability, Function, Granted, Need, Reading, Write, access, stored, text, unless_refused};
 
-pub use lock::OpenError;
+pub use place::OpenError;
 pub use store::{Error, Saved};
 
 /// The maximum size of a checkpoint's data: some 500,000 allocations, far more than a node has addresses.
@@ -85,10 +84,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 impl Saved {
     /// Data without entries.
     fn of(data: impl Into<String>) -> Self {
-        Self {
-            data: data.into(),
-            entries: Vec::new(),
-        }
+        let (data, entries) = (data.into(), Vec::new());
+        Self { data, entries }
     }
 }
 

@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use trueup_base::file_lock::{FileLock, NotLocked, written_pid};
+use trueup_base::folder;
 pub(super) use trueup_base::regular::folder_of;
-use trueup_base::replace;
+use trueup_base::replace::{self, Durable};
 
 const FILE_MODE: u32 = 0o600;
 
@@ -161,6 +163,58 @@ pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => Error::AccessDenied(text),
         _ => Error::Unavailable(text),
     }
+}
+
+/// Why a store could not be opened. One line.
+#[derive(Debug, thiserror::Error)]
+#[error("checkpoint `{}`: {reason}", path.display())]
+pub struct OpenError {
+    /// The store, not its lock file.
+    path: PathBuf,
+    reason: String,
+}
+
+/// One host at a time: creates the folder if it is missing, and takes the lock of the store at `path`, an exclusive
+/// `flock` on `PATH.lock`, held as long as the store is open.
+///
+/// The lock file is never deleted. Otherwise a process that waits for the deleted file would hold a lock that no other
+/// process sees.
+pub(super) fn lock(path: &Path) -> Result<FileLock, OpenError> {
+    let (locked, path) = (try_lock(path), path.to_owned());
+    locked.map_err(|reason| OpenError { path, reason })
+}
+
+fn try_lock(path: &Path) -> Result<FileLock, String> {
+    let failed = |what: &str, place: &Path, error: &io::Error| format!("{what} `{}`: {error}", place.display());
+    let folder = folder_of(path);
+    folder::make(folder, Durable::Yes).map_err(|error| failed("creating the folder", folder, &error))?;
+    let lock = beside(path, ".lock");
+    let file = open_lock(&lock).map_err(|error| failed("opening the lock file", &lock, &error))?;
+    FileLock::take(file).map_err(|error| match error {
+        NotLocked::Taken(holder) => {
+            let holder = holder.map(|pid| format!("the process with pid {pid}"));
+            let holder = holder.unwrap_or_else(|| "another process".to_owned());
+            format!("in use by {holder}; stop that one first, or choose another path")
+        }
+        NotLocked::Failed(error) => failed("locking", &lock, &error),
+    })
+}
+
+/// The id of the process that currently holds the lock of the store at `path`, as it wrote it, for read-only callers.
+/// This does not take the lock even briefly, since that would turn away a host that starts at that moment. It reads
+/// `/proc/locks` (proc(5)), the only source; without it, no holder is found.
+pub(super) fn lock_holder(path: &Path) -> Option<Option<u32>> {
+    let lock = beside(path, ".lock");
+    let mut file = File::open(&lock).ok()?;
+    let meta = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let is_held = locks.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.any(|word| word == "FLOCK") && words.any(|word| word == wanted)
+    });
+    is_held.then(|| written_pid(&mut file))
 }
 
 /// The operations through which a store's bytes reach the disk: one place where tests can make them fail. Each is the system call of the same name.

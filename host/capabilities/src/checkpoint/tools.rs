@@ -20,8 +20,7 @@ pub use super::format::Torn;
 use super::anchor::{self, FORGOTTEN};
 use super::format::{self, Scan, Version};
 use super::generations::{self, Keep};
-use super::lock::{self, OpenError};
-use super::place::{self, Real};
+use super::place::{self, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, json_file, within};
 
 /// The format of a store.
@@ -158,7 +157,7 @@ fn read_in_use(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Err
     for _ in 1..LOOKS_MAX {
         match read(path, kind, known) {
             Ok(reading) if reading.torn.is_none() => return Ok(reading),
-            _ if kind == Kind::JsonFile || lock::holder(path).is_none() => break,
+            _ if kind == Kind::JsonFile || place::lock_holder(path).is_none() => break,
             _ => std::thread::sleep(LOOK_PAUSE),
         }
     }
@@ -211,7 +210,7 @@ fn known_of(path: &Path, kind: Kind) -> Result<Option<Mark>, Error> {
 /// If nothing is stored there, or none of it can be read.
 pub fn look(path: &Path) -> Result<Picture, ToolError> {
     let kind = kind_there(path)?;
-    let holder = lock::holder(path);
+    let holder = place::lock_holder(path);
     let generations = generations_beside(path)?;
     // Read the anchor before the file: a host that writes meanwhile raises both.
     let known = known_of(path, kind)?;
@@ -298,7 +297,7 @@ fn check(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Verdict, Error>
     }
     Ok(match reading.torn {
         None => Verdict::Whole,
-        Some(tail) if lock::holder(path).is_some() => Verdict::Unfinished { tail },
+        Some(tail) if place::lock_holder(path).is_some() => Verdict::Unfinished { tail },
         Some(tail) => Verdict::Torn { tail },
     })
 }
@@ -346,8 +345,8 @@ pub fn copy(
         Some(found) => found,
         None => kind.unwrap_or_else(|| Kind::of_name(to)),
     };
-    let _from = lock::take(from)?;
-    let _to = lock::take(to)?;
+    let _from = place::lock(from)?;
+    let _to = place::lock(to)?;
     let Scan { saved, torn, .. } = read(from, source, known_of(from, source)?)?;
     let entries = saved.entries.len();
     let saved = match target {
@@ -385,16 +384,13 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
     }
     let (bytes, mark) = match kind {
         Kind::File => {
-            let mark = Mark {
-                epoch: next_epoch(path)?,
-                records: saved.entries.len() as u64,
-            };
-            let mut bytes = format::header(mark.epoch);
+            let (epoch, records) = (next_epoch(path)?, saved.entries.len() as u64);
+            let mut bytes = format::header(epoch);
             let texts = std::iter::once(&saved.data).chain(&saved.entries);
             for (number, text) in (0_u64..).zip(texts) {
                 bytes.extend(format::record(Version::Two, number, number.saturating_sub(1), text));
             }
-            (bytes, mark)
+            (bytes, Mark { epoch, records })
         }
         Kind::JsonFile => ([saved.data.as_bytes(), b"\n"].concat(), json_file::MARK),
     };
@@ -430,7 +426,7 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
         let text = format!("`{path}`: no generation {generation}; there are {known}");
         return Err(ToolError::Misused(text));
     };
-    let _lock = lock::take(path)?;
+    let _lock = place::lock(path)?;
     let Scan { saved, torn, .. } = read(&beside, kind, None)?;
     store(path, kind, &saved)?;
     Ok(Copied {
@@ -459,7 +455,7 @@ pub struct Accepted {
 /// If the store is in use or damaged in itself. A damaged store must first be moved away or restored. If entries are
 /// lost, and that is not confirmed.
 pub fn accept(path: &Path, confirmed: bool) -> Result<Option<Accepted>, ToolError> {
-    let _lock = lock::take(path)?;
+    let _lock = place::lock(path)?;
     let found = kind_of(path)?.map(|kind| read(path, kind, None)).transpose()?;
     let found = found.map(|scan| scan.mark());
     // A damaged anchor is replaced, too.
@@ -473,8 +469,6 @@ pub fn accept(path: &Path, confirmed: bool) -> Result<Option<Accepted>, ToolErro
         return Err(ToolError::Misused(text));
     }
     anchor::set(&Real, path, found)?;
-    Ok(Some(Accepted {
-        known: known.unwrap_or_default(),
-        found,
-    }))
+    let known = known.unwrap_or_default();
+    Ok(Some(Accepted { known, found }))
 }

@@ -9,11 +9,10 @@
 //! host  -> Follow: listing, then watch after its revision; listing again where the history is gone
 //! ```
 
-mod binding;
+pub(crate) mod binding;
 pub mod embedded;
 mod history;
 pub mod planned;
-pub(crate) mod reading;
 pub mod remote;
 mod rules;
 

@@ -187,7 +187,14 @@ impl Run {
             .kill_on_drop(true)
             // A Ctrl-C is meant for the host, which shuts down in order.
             .process_group(0);
-        let child = command.spawn().map_err(|error| not_started(settings, &error))?;
+        let child = command
+            .spawn()
+            .map_err(|error| match (error.kind(), &settings.namespace) {
+                (io::ErrorKind::NotFound, None) => not_there(settings.program.as_os_str(), "nftables"),
+                (io::ErrorKind::NotFound, Some(_)) => not_there(OsStr::new(NSENTER), "util-linux"),
+                (_, None) => format!("starting `{program}`: {error}"),
+                (_, Some(_)) => format!("starting `{NSENTER}`: {error}"),
+            })?;
         Ok(Self { child, stderr, program })
     }
 
@@ -251,17 +258,6 @@ fn memory_file(content: &str) -> io::Result<File> {
     file.write_all(content.as_bytes())?;
     file.rewind()?;
     Ok(file)
-}
-
-fn not_started(settings: &Settings, error: &io::Error) -> String {
-    let (program, package) = match settings.namespace {
-        None => (settings.program.as_os_str(), "nftables"),
-        Some(_) => (OsStr::new(NSENTER), "util-linux"),
-    };
-    match error.kind() {
-        io::ErrorKind::NotFound => not_there(program, package),
-        _ => format!("starting `{}`: {error}", program.display()),
-    }
 }
 
 fn not_there(program: &OsStr, package: &str) -> String {

@@ -208,16 +208,13 @@ fn table_of_members(kind: &str, members: &Members<'_>) -> Result<Table, String> 
     if kind == TABLE && members.iter().any(|(member, _)| member == "handle") {
         return Err(" by its handle".to_owned());
     }
-    let (family, name) = (text(members, "family")?, text(members, key)?);
+    let (family, name) = (text(members, "family")?, text(members, key)?.to_owned());
     let Some(family) = NFTABLES_FAMILIES.into_iter().find(|known| *known == family) else {
         return Err(format!(" of the unknown family `{}`", shown(family, SHOWN_CHARS_MAX)));
     };
     match name.len() {
         0 => Err(format!(" with an empty `{key}`")),
-        1..=TABLE_NAME_BYTES_MAX => Ok(Table {
-            family,
-            name: name.to_owned(),
-        }),
+        1..=TABLE_NAME_BYTES_MAX => Ok(Table { family, name }),
         length => Err(format!(
             " with a `{key}` of {length} bytes, above the kernel's {TABLE_NAME_BYTES_MAX}"
         )),

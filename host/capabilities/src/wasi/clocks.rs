@@ -55,7 +55,7 @@ impl AnswerSize for Datetime {
 
 impl wall_clock::Host for Host {
     fn now(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
-        let now = self.ask_wasi("wall-clock.now", &Nothing {}, |backends, _| {
+        let Datetime { seconds, nanoseconds } = self.ask_wasi("wall-clock.now", &Nothing {}, |backends, _| {
             let now_ms = backends.clock.now_ms();
             Datetime {
                 seconds: now_ms / 1_000,
@@ -63,17 +63,12 @@ impl wall_clock::Host for Host {
                 nanoseconds: u32::try_from(now_ms % 1_000 * RESOLUTION_NS).unwrap_or_default(),
             }
         })?;
-        Ok(wall_clock::Datetime {
-            seconds: now.seconds,
-            nanoseconds: now.nanoseconds,
-        })
+        Ok(wall_clock::Datetime { seconds, nanoseconds })
     }
 
     fn resolution(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
-        Ok(wall_clock::Datetime {
-            seconds: 0,
-            nanoseconds: 1_000_000,
-        })
+        let (seconds, nanoseconds) = (0, 1_000_000);
+        Ok(wall_clock::Datetime { seconds, nanoseconds })
     }
 }
 

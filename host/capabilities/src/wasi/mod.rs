@@ -137,16 +137,12 @@ impl Host {
     }
 
     /// Makes one WASI request that is answered at once.
-    fn ask_wasi<A, R>(
+    fn ask_wasi<R: AnswerSize>(
         &mut self,
         name: &'static str,
-        args: &A,
+        args: &(impl Serialize + ?Sized),
         answer: impl FnOnce(&crate::Backends, &mut Wasi) -> R,
-    ) -> wasmtime::Result<R>
-    where
-        A: Serialize + ?Sized,
-        R: AnswerSize,
-    {
+    ) -> wasmtime::Result<R> {
         let (backends, wasi) = (&self.backends, self.wasi.get());
         ask_now(&mut self.tape, &mut self.meter, name, args, || answer(backends, wasi))
     }

@@ -59,11 +59,8 @@ impl Shared {
         let synced = self.disk.sync_data(&file);
         let synced = synced.and_then(|()| self.disk.sync_folder(place::folder_of(path)));
         synced.map_err(|error| self.failed("syncing", &error))?;
-        let end = End {
-            offset: scan.end,
-            next: scan.saved.entries.len() as u64 + 1,
-        };
-        let log = self.log(file, scan.version, scan.epoch, end)?;
+        let (offset, next) = (scan.end, scan.saved.entries.len() as u64 + 1);
+        let log = self.log(file, scan.version, scan.epoch, End { offset, next })?;
         Ok(Some((log, scan.saved)))
     }
 

@@ -31,9 +31,8 @@ pub struct Etcd {
 impl Etcd {
     /// The cluster with these settings.
     pub fn new(settings: Settings) -> Self {
-        Self {
-            connection: Connection::new(settings),
-        }
+        let connection = Connection::new(settings);
+        Self { connection }
     }
 }
 

@@ -25,10 +25,7 @@ const BEGINNINGS_MAX: u32 = 3;
 pub(super) async fn list(connection: &Connection, prefix: &str, keys_only: bool) -> Result<Listing, Error> {
     for _ in 0..BEGINNINGS_MAX {
         match list_once(connection, prefix.as_bytes(), keys_only).await {
-            Err(Failed {
-                failure: Failure::Compacted,
-                ..
-            }) => {}
+            Err(Failed(Failure::Compacted, _)) => {}
             listed => return listed.map_err(Failed::of_read),
         }
     }
@@ -56,7 +53,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> R
             }
         };
         let mut page = match connection.read(ask).await {
-            Err(failed) if limit > 1 && failed.failure == Failure::TooLong => {
+            Err(Failed(Failure::TooLong, _)) if limit > 1 => {
                 limit /= 2;
                 continue;
             }
@@ -70,10 +67,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> R
         if bytes > LISTING_BYTES_MAX {
             let prefix = String::from_utf8_lossy(prefix);
             let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
-            return Err(Failed {
-                failure: Failure::Refused(Error::Unavailable(text)),
-                endpoint: String::new(),
-            });
+            return Err(Failed(Failure::Refused(Error::Unavailable(text)), String::new()));
         }
         // An empty page that claims to have a successor would repeat forever.
         let is_last = !page.more() || entries.is_empty();
