@@ -93,7 +93,15 @@ impl Found {
     /// The log continues in a new file, after every number that may have been used.
     fn broken(walk: &Walk, file: String, what: String, after: u64) -> Self {
         let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
-        let (lines, hash) = (after.max(walk.head_lines()), NO_HASH.to_owned());
+        let (lines, hash) = (
+            after.max(
+                walk.head
+                    .as_ref()
+                    .and_then(|head| head.as_ref().ok())
+                    .map_or(0, |head| head.lines),
+            ),
+            NO_HASH.to_owned(),
+        );
         Self {
             head: Head { lines, hash },
             segment: None,

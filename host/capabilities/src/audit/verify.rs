@@ -11,7 +11,7 @@ use trueup_base::regular;
 
 use super::line::{Kind, Line, NO_HASH, sha256};
 use super::writer::{HEAD, Head, segment_name};
-use super::{AuditError, failed, retention};
+use super::{AuditError, dropped, failed};
 
 /// The maximum number of problems in a verdict: a log that was cut to pieces has one per line.
 pub const PROBLEMS_MAX: usize = 100;
@@ -135,7 +135,7 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
 #[derive(Default)]
 pub(super) struct Walk {
     verdict: Verdict,
-    head: Option<Result<Head, &'static str>>,
+    pub(super) head: Option<Result<Head, &'static str>>,
     /// The number of the first line of the first file. Above 0, lines were removed.
     first: u64,
     /// `prev` of that line; `None` if it can't be read.
@@ -171,14 +171,6 @@ impl Walk {
     /// The bytes of the last file; `None` if there was no file.
     pub(super) fn last_bytes(&self) -> Option<&[u8]> {
         self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
-    }
-
-    /// The number of lines that the head counts; 0 if the head can't be read.
-    pub(super) fn head_lines(&self) -> u64 {
-        match &self.head {
-            Some(Ok(head)) => head.lines,
-            _ => 0,
-        }
     }
 
     fn wrong(&mut self, file: &str, line: Option<u64>, what: String) {
@@ -233,7 +225,7 @@ impl Walk {
         if self.first == line.n {
             self.first_prev = Some(line.prev.clone());
         }
-        if let Some((stays, hash)) = retention::dropped(line) {
+        if let Some((stays, hash)) = dropped(line) {
             self.dropped = (stays, hash.to_owned());
         }
     }

@@ -112,7 +112,13 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
     if present.is_none() || place::identity_at(&first)? == present {
         return Ok(());
     }
-    let free = first_free(path, most)?;
+    let mut free = None;
+    for number in 1..=most {
+        if place::identity_at(&path_of(path, number))?.is_none() {
+            free = Some(number);
+            break;
+        }
+    }
     if let (None, Keep::All) = (free, keep) {
         let text = format!("there are {GENERATION_MAX} generations already");
         return Err(io::Error::other(text));
@@ -125,13 +131,4 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
         disk.rename(&path_of(path, number), &path_of(path, number + 1))?;
     }
     disk.link(path, &first)
-}
-
-fn first_free(path: &Path, most: u32) -> io::Result<Option<u32>> {
-    for number in 1..=most {
-        if place::identity_at(&path_of(path, number))?.is_none() {
-            return Ok(Some(number));
-        }
-    }
-    Ok(None)
 }

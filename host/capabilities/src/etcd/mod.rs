@@ -11,7 +11,6 @@
 
 pub(crate) mod binding;
 pub mod embedded;
-mod history;
 pub mod planned;
 pub mod remote;
 mod rules;

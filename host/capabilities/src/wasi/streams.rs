@@ -8,7 +8,7 @@ use wasmtime_wasi::p2::bindings::io::{error, streams};
 use wasmtime_wasi::p2::pipe::{ClosedInputStream, SinkOutputStream};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, IoError, StreamError};
 
-use super::state::Output;
+use super::Output;
 use crate::Host;
 use crate::ask::Stop;
 use crate::bindings::host::log::Level;

@@ -93,3 +93,32 @@ fn a_panic_of_the_database_is_caught_and_not_shown() {
     assert!(ran.status.success() && shown.contains("1 passed"), "{shown}");
     assert!(!shown.contains("foreign words"), "{shown}");
 }
+
+#[test]
+fn history_goes_by_number_and_by_size_and_the_newest_revision_stays() {
+    let changes = |revision, bytes| Changes {
+        revision,
+        events: vec![Event::Deleted(vec![0; bytes])],
+    };
+    let reaches = |history: &History, after| {
+        let newer = history.newer(after);
+        newer.map(|newer| newer.map(|changes| changes.revision).collect::<Vec<u64>>())
+    };
+    let mut history = History::after(7);
+    assert_eq!(reaches(&history, 7), Some(vec![]));
+    assert_eq!(reaches(&history, 8), None, "it never existed");
+    let newest = 8 + HISTORY_REVISIONS_MAX as u64;
+    for revision in 8..=newest {
+        history.push(changes(revision, 1));
+    }
+    assert_eq!(reaches(&history, 7), None);
+    assert_eq!(reaches(&history, 8).unwrap().len(), HISTORY_REVISIONS_MAX);
+    assert_eq!(reaches(&history, newest - 2), Some(vec![newest - 1, newest]));
+    history.push(changes(newest + 1, HISTORY_BYTES_MAX + 1));
+    assert_eq!(reaches(&history, newest - 1), None);
+    assert_eq!(reaches(&history, newest), Some(vec![newest + 1]));
+    history.compact(newest + 1);
+    assert_eq!(reaches(&history, newest), None);
+    assert_eq!(reaches(&history, newest + 1), Some(vec![]));
+    assert_eq!(history.bytes, 0);
+}

@@ -11,10 +11,8 @@ use std::time::Duration;
 use etcd_client::{Client, EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
 use tokio::time::{sleep, timeout_at};
 
-use super::connection::{Connection, Link};
-use super::failure::Failure;
-use super::pages::first;
-use super::{stored, unsigned};
+use super::connection::{Connection, Failure, Link};
+use super::{first, stored, unsigned};
 use crate::etcd::{Changes, Error, Event, Watch, WatchEnd};
 use async_trait::async_trait;
 
