@@ -14,13 +14,13 @@ use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
 pub static CAPABILITIES: [&Capability; 7] = [
-    &checkpoint::CAPABILITY,
-    &cri::CAPABILITY,
+    &checkpoint::binding::CAPABILITY,
+    &cri::binding::CAPABILITY,
     &etcd::binding::CAPABILITY,
     &lbaas::reading::CAPABILITY,
     &neg::reading::CAPABILITY,
-    &nftables::CAPABILITY,
-    &renderer::CAPABILITY,
+    &nftables::binding::CAPABILITY,
+    &renderer::binding::CAPABILITY,
 ];
 
 /// The capabilities that need a grant, ascending. Log, clock, timers, randomness and metrics need none.

@@ -200,23 +200,20 @@ pub struct OperationEnd {
 
 /// A text that a question stored, or was to store. That of a plan is whole.
 pub(crate) fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: &str) -> Write {
+    let error = |answer: Value| answer.get("Err").map(ToString::to_string);
+    let error = match &ask.answer {
+        None => Some(NO_ANSWER.to_owned()),
+        Some(answer) => parsed(answer).and_then(error),
+    };
     Write {
         n,
         action: Action::Store,
         kind: kind.to_owned(),
         name,
         details: if n == 0 { text.to_owned() } else { cut(text) },
-        error: error_of(ask),
+        error,
         operation: None,
     }
-}
-
-/// Why a question with one answer failed. `None` if it succeeded.
-fn error_of(ask: &Ask) -> Option<String> {
-    let Some(answer) = &ask.answer else {
-        return Some(NO_ANSWER.to_owned());
-    };
-    parsed::<Value>(answer)?.get("Err").map(ToString::to_string)
 }
 
 /// Why a question without an answer failed.

@@ -7,10 +7,9 @@ use std::path::Path;
 
 use trueup_base::regular;
 
-use super::line::{NO_HASH, sha256};
+use super::line::{AuditError, NO_HASH, failed, sha256};
 use super::verify::{Walk, segments};
 use super::writer::{Head, Open, segment_name};
-use super::{AuditError, failed};
 
 /// The state of a log's folder before the log continues. The default is a new log's.
 #[derive(Default)]
@@ -93,15 +92,9 @@ impl Found {
     /// The log continues in a new file, after every number that may have been used.
     fn broken(walk: &Walk, file: String, what: String, after: u64) -> Self {
         let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
-        let (lines, hash) = (
-            after.max(
-                walk.head
-                    .as_ref()
-                    .and_then(|head| head.as_ref().ok())
-                    .map_or(0, |head| head.lines),
-            ),
-            NO_HASH.to_owned(),
-        );
+        let counted = walk.head.as_ref().and_then(|head| head.as_ref().ok());
+        let lines = after.max(counted.map_or(0, |head| head.lines));
+        let hash = NO_HASH.to_owned();
         Self {
             head: Head { lines, hash },
             segment: None,

@@ -8,10 +8,14 @@
 //! The hash covers the line's bytes up to the comma before `"hash"`, so anyone can reproduce it:
 //! `sed -n 8p 0.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum`.
 
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use trueup_base::component::Digest;
 
-use crate::Identity;
+use crate::identity::Identity;
 
 /// `prev` of the very first line, which has no predecessor.
 pub(super) const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -143,4 +147,40 @@ pub(super) fn line_of(kind: Kind, at_ms: u64, about: &Identity, call: &str, scop
         prev: String::new(),
         hash: String::new(),
     }
+}
+
+/// Why an audit log can't be opened, read or written. One line.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AuditError {
+    /// There is no log.
+    #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
+    None(PathBuf),
+    /// The operating system returned an error.
+    #[error("can't {tried} `{}`", path.display())]
+    Io {
+        /// The operation that failed.
+        tried: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: Arc<io::Error>,
+    },
+    /// The host could not undo a failed write.
+    #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
+    Stopped,
+}
+
+pub(super) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditError {
+    move |source| AuditError::Io {
+        tried,
+        path: path.to_owned(),
+        source: Arc::new(source),
+    }
+}
+
+/// The removal that a line reports: the number of the first line that remained, and the hash of the last removed one.
+pub(super) fn dropped(line: &Line) -> Option<(u64, &str)> {
+    let last: u64 = line.scope.rsplit_once(" to ")?.1.parse().ok()?;
+    let hash = line.outcome.rsplit_once(": ")?.1;
+    (line.kind == Kind::Dropped).then_some((last.checked_add(1)?, hash))
 }

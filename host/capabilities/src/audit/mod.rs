@@ -14,7 +14,7 @@
 //!                                   verify: the whole chain <--------+
 //! ```
 //!
-//! Removes the oldest files of an audit log in a way that `verify` can tell from a truncated log.
+//! [`Audit::keep_within`] removes the oldest files in a way that `verify` can tell from a truncated log.
 //!
 //! ```text
 //! 0.jsonl  5120.jsonl  10240.jsonl                                 above a limit
@@ -33,9 +33,8 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -43,12 +42,12 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::replace::Durable;
 use trueup_base::{folder, regular, text};
 
-pub use line::{Kind, Line};
+pub use line::{AuditError, Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use crate::Identity;
+use crate::identity::Identity;
 use found::Found;
-use line::line_of;
+use line::{failed, line_of};
 use verify::segments;
 use writer::{End, sync_folder};
 
@@ -250,44 +249,8 @@ fn surplus(files: &[(u64, PathBuf)], bytes_max: u64, from: SystemTime) -> Result
     Ok(count)
 }
 
-/// The removal that a line reports: the number of the first line that remained, and the hash of the last removed one.
-fn dropped(line: &Line) -> Option<(u64, &str)> {
-    let last: u64 = line.scope.rsplit_once(" to ")?.1.parse().ok()?;
-    let hash = line.outcome.rsplit_once(": ")?.1;
-    (line.kind == Kind::Dropped).then_some((last.checked_add(1)?, hash))
-}
-
-/// Why an audit log can't be opened, read or written. One line.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum AuditError {
-    /// There is no log.
-    #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
-    None(PathBuf),
-    /// The operating system returned an error.
-    #[error("can't {tried} `{}`", path.display())]
-    Io {
-        /// The operation that failed.
-        tried: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: Arc<io::Error>,
-    },
-    /// The host could not undo a failed write.
-    #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
-    Stopped,
-}
-
-fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditError {
-    move |source| AuditError::Io {
-        tried,
-        path: path.to_owned(),
-        source: Arc::new(source),
-    }
-}
-
-/// How many refusals of each guest are written: a guest must not fill the disk. Metrics count all of them. Only decides;
-/// times are arguments.
+/// How many refusals of each guest are written: a guest must not fill the disk. Metrics count all of them. Only
+/// decides; times are arguments.
 #[derive(Debug)]
 struct Budgets {
     lines: u32,

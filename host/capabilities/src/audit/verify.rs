@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::regular;
 
-use super::line::{Kind, Line, NO_HASH, sha256};
+use super::line::{AuditError, Kind, Line, NO_HASH, dropped, failed, sha256};
 use super::writer::{HEAD, Head, segment_name};
-use super::{AuditError, dropped, failed};
 
 /// The maximum number of problems in a verdict: a log that was cut to pieces has one per line.
 pub const PROBLEMS_MAX: usize = 100;

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use trueup_base::regular;
 use trueup_base::replace::{self, Durable};
 
-use super::line::{Kind, Line, NO_HASH};
-use super::{AuditError, failed};
+use super::line::{AuditError, Kind, Line, NO_HASH, failed};
 
 /// The position of the next line.
 #[derive(Debug)]

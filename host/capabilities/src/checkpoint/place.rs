@@ -217,7 +217,8 @@ pub(super) fn lock_holder(path: &Path) -> Option<Option<u32>> {
     is_held.then(|| written_pid(&mut file))
 }
 
-/// The operations through which a store's bytes reach the disk: one place where tests can make them fail. Each is the system call of the same name.
+/// The operations through which a store's bytes reach the disk: one place where tests can make them fail. Each is the
+/// system call of the same name.
 pub(super) trait Disk: Send + Sync + std::fmt::Debug {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)

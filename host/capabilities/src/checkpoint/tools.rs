@@ -142,16 +142,6 @@ pub enum Verdict {
 const LOOKS_MAX: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Reads a `file` store, which must hold at least what is `known`.
-fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
-    let bytes = place::read_bytes(path)?;
-    format::scan(&bytes, known).map_err(|damage| {
-        // With the anchor, the text says as the host does how far the store was durable.
-        let anchored = anchor::look(path).ok().flatten();
-        anchor::corrupt(path, &format::scan(&bytes, anchored).err().unwrap_or(damage))
-    })
-}
-
 /// As `read`, but reads a `file` store again if a host has it open and the end looks unfinished.
 fn read_in_use(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
     for _ in 1..LOOKS_MAX {
@@ -257,7 +247,12 @@ fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
 /// counts as data without records, and without its trailing newline.
 fn read(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Scan, Error> {
     if kind == Kind::File {
-        return read_file(path, known);
+        let bytes = place::read_bytes(path)?;
+        return format::scan(&bytes, known).map_err(|damage| {
+            // With the anchor, the text says as the host does how far the store was durable.
+            let anchored = anchor::look(path).ok().flatten();
+            anchor::corrupt(path, &format::scan(&bytes, anchored).err().unwrap_or(damage))
+        });
     }
     let mut data = json_file::read(path, &mut place::open_there(path)?)?;
     let bytes = data.len() as u64;

@@ -174,8 +174,8 @@ impl Connection {
     /// The status of one sandbox; `None` if it ended meanwhile.
     async fn status(&self, id: &str) -> Result<Option<PodSandboxStatus>, String> {
         let pod_sandbox_id = id.to_owned();
-        let answer = self.unary(STATUS, PodSandboxStatusRequest { pod_sandbox_id }).await;
-        let answer: Result<PodSandboxStatusResponse, Status> = answer;
+        let request = PodSandboxStatusRequest { pod_sandbox_id };
+        let answer: Result<PodSandboxStatusResponse, Status> = self.unary(STATUS, request).await;
         match answer {
             // A missing status counts as an empty one, which has no address.
             Ok(answer) => Ok(Some(answer.status.unwrap_or_default())),

@@ -14,27 +14,26 @@
 mod clocks;
 mod poll;
 mod random;
+mod state;
 mod streams;
 
-use std::collections::BTreeMap;
-
-use parking_lot::Mutex;
 use serde::Serialize;
-use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable, ResourceTableError};
+use wasmtime::component::{HasSelf, Linker};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
 use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView as _};
-use wasmtime_wasi::p2::{DynPollable, Pollable, bindings, subscribe};
+use wasmtime_wasi::p2::bindings;
 use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView as _};
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::{WasiCtxView, WasiView};
 
 use crate::Host;
 use crate::ask::ask_now;
 use crate::size::AnswerSize;
 use crate::timers::Timers;
-use clocks::Monotonic;
-use streams::Lines;
+use state::{Output, Wasi};
 
 pub use random::RANDOM_BYTES_PER_CALL_MAX;
+pub use state::RESOURCES_MAX;
+pub(crate) use state::Slot;
 
 /// Declares the provided interfaces: the name, the module with its linking, and whose data answers it.
 macro_rules! provided {
@@ -53,8 +52,8 @@ macro_rules! provided {
     };
 }
 
-// Of files and sockets nothing is open, and nothing can be opened: the context grants nothing, and there is no preopened
-// directory.
+// Of files and sockets nothing is open, and nothing can be opened: the context grants nothing, and there is no
+// preopened directory.
 provided! {
     "wasi:cli/environment": cli::environment, WasiCli, |data| data.host().cli();
     "wasi:cli/exit": cli::exit, HasSelf<Host>, T::host;
@@ -152,98 +151,6 @@ impl WasiView for Host {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let Wasi { ctx, table, .. } = self.wasi();
         WasiCtxView { ctx, table }
-    }
-}
-
-/// The maximum number of streams and pollables (two entries each) of one instance. A runtime has three streams and a
-/// pollable per wait; an instance with thousands leaks them.
-pub const RESOURCES_MAX: usize = 4_096;
-
-/// The WASI state of the running instance, created on first use: a guest without WASI imports pays nothing. The lock is
-/// never contended, since only its owner reaches it. It makes a host shareable although the table is not.
-#[derive(Default)]
-pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
-
-impl Slot {
-    fn get(&mut self) -> &mut Wasi {
-        self.0.get_or_insert_default().get_mut()
-    }
-
-    fn existing(&mut self) -> Option<&mut Wasi> {
-        Some(self.0.as_mut()?.get_mut())
-    }
-}
-
-/// The WASI state of one instance.
-struct Wasi {
-    table: ResourceTable,
-    ctx: WasiCtx,
-    monotonic: Monotonic,
-    /// By the pollable's number: when it is ready, on the monotonic clock. Pollables that are always ready have no
-    /// entry.
-    deadlines_ns: BTreeMap<u32, u64>,
-    /// By the stream's number.
-    outputs: BTreeMap<u32, Output>,
-    stdout: Lines,
-    stderr: Lines,
-    /// Drawn by the running call.
-    random_bytes: u64,
-}
-
-/// The destination of a stream's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
-    Stdout,
-    Stderr,
-}
-
-impl Default for Wasi {
-    fn default() -> Self {
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(RESOURCES_MAX);
-        Self {
-            table,
-            ctx: WasiCtx::builder().build(),
-            monotonic: Monotonic::default(),
-            deadlines_ns: BTreeMap::new(),
-            outputs: BTreeMap::new(),
-            stdout: Lines::default(),
-            stderr: Lines::default(),
-            random_bytes: 0,
-        }
-    }
-}
-
-impl Wasi {
-    /// A pollable that is ready at `deadline_ns`; `None` if it is always ready.
-    fn pollable(&mut self, deadline_ns: Option<u64>) -> wasmtime::Result<Resource<DynPollable>> {
-        /// Never polled itself: `poll.rs` knows when it is ready.
-        struct Due;
-
-        #[wasmtime_wasi::async_trait]
-        impl Pollable for Due {
-            async fn ready(&mut self) {}
-        }
-
-        let due = self.push(Due)?;
-        let full = |error: wasmtime::Error| error.downcast().map_or_else(|other| other, too_many);
-        let pollable = subscribe(&mut self.table, due).map_err(full)?;
-        self.deadlines_ns
-            .extend(deadline_ns.map(|deadline_ns| (pollable.rep(), deadline_ns)));
-        Ok(pollable)
-    }
-
-    fn push<R: Send + 'static>(&mut self, resource: R) -> wasmtime::Result<Resource<R>> {
-        self.table.push(resource).map_err(too_many)
-    }
-}
-
-fn too_many(error: ResourceTableError) -> wasmtime::Error {
-    match error {
-        ResourceTableError::Full => wasmtime::format_err!(
-            "keeps more than {RESOURCES_MAX} streams and pollables of WASI; a guest drops what it is done with"
-        ),
-        other => other.into(),
     }
 }
 

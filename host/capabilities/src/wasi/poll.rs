@@ -12,7 +12,7 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::p2::bindings::io::poll;
 
-use super::clocks::{Monotonic, RESOLUTION_NS};
+use super::state::{Monotonic, RESOLUTION_NS};
 use crate::Host;
 use crate::ask::{ask_or_end, sleep_within};
 

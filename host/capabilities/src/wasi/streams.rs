@@ -1,6 +1,6 @@
-//! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line. And `wasi:cli`:
-//! these streams, and an exit that ends the call. The library answers the rest: no environment, no arguments and no
-//! terminal.
+//! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line. And
+//! `wasi:cli`: these streams, and an exit that ends the call. The library answers the rest: no environment, no
+//! arguments and no terminal.
 
 use wasmtime::component::Resource;
 use wasmtime_wasi::p2::bindings::cli::{exit, stderr, stdin, stdout};
@@ -8,11 +8,10 @@ use wasmtime_wasi::p2::bindings::io::{error, streams};
 use wasmtime_wasi::p2::pipe::{ClosedInputStream, SinkOutputStream};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, IoError, StreamError};
 
-use super::Output;
+use super::state::Output;
 use crate::Host;
 use crate::ask::Stop;
 use crate::bindings::host::log::Level;
-use crate::log::LINE_BYTES_MAX;
 
 /// The maximum size of one write, which `check-write` permits: a page or a few of text. Longer output is written in
 /// parts.
@@ -209,92 +208,5 @@ impl stdout::Host for Host {
 impl stderr::Host for Host {
     fn get_stderr(&mut self) -> wasmtime::Result<Resource<DynOutputStream>> {
         self.output(Output::Stderr)
-    }
-}
-
-/// Splits one output into lines: its incomplete line. Bytes in, lines out; independent of the log, which limits lines
-/// beyond their length.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    line: Vec<u8>,
-    /// The line is longer than its kept part.
-    cut: bool,
-}
-
-impl Lines {
-    /// Takes bytes, and passes each completed line on, without its end.
-    pub(super) fn take(&mut self, mut bytes: &[u8], mut line: impl FnMut(String)) {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (head, tail) = bytes.split_at(end);
-            self.keep(head);
-            line(self.finish());
-            bytes = tail.get(1..).unwrap_or_default();
-        }
-        self.keep(bytes);
-    }
-
-    /// The incomplete line, if there is one.
-    pub(super) fn rest(&mut self) -> Option<String> {
-        (!self.line.is_empty()).then(|| self.finish())
-    }
-
-    /// Keeps one byte more than a line may have, so that the log cuts the line.
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len());
-        let kept = bytes.get(..room).unwrap_or(bytes);
-        self.cut |= kept.len() < bytes.len();
-        self.line.extend_from_slice(kept);
-    }
-
-    fn finish(&mut self) -> String {
-        let mut bytes = std::mem::take(&mut self.line);
-        if !std::mem::take(&mut self.cut) && bytes.last() == Some(&b'\r') {
-            bytes.pop();
-        }
-        match String::from_utf8(bytes) {
-            Ok(line) => line,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(parts: &[&[u8]]) -> (Vec<String>, Option<String>) {
-        let mut lines = Lines::default();
-        let mut seen = Vec::new();
-        for part in parts {
-            lines.take(part, |line| seen.push(line));
-        }
-        let rest = lines.rest();
-        assert_eq!(lines.rest(), None, "it is given once");
-        (seen, rest)
-    }
-
-    #[test]
-    fn a_line_ends_with_its_end_however_it_comes() {
-        for parts in [
-            &[&b"one\ntwo\r\n\nthree"[..]][..],
-            &[b"o", b"ne\nt", b"wo\r", b"\n", b"\nthr", b"", b"ee"],
-        ] {
-            let (seen, rest) = lines(parts);
-            assert_eq!(seen, ["one", "two", ""]);
-            assert_eq!(rest.as_deref(), Some("three"));
-        }
-    }
-
-    #[test]
-    fn of_a_line_that_is_too_long_the_start_is_kept_and_no_more() {
-        let long = vec![b'a'; LINE_BYTES_MAX + 7];
-        let (seen, rest) = lines(&[&long, &long, b"\nnext\n"]);
-        assert_eq!(seen, ["a".repeat(LINE_BYTES_MAX + 1), "next".to_owned()]);
-        assert_eq!(rest, None);
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_are_replaced() {
-        assert_eq!(lines(&[b"a\xffb\n"]).0, ["a\u{fffd}b"]);
     }
 }
