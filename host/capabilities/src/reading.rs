@@ -1,7 +1,7 @@
 //! How the questions of one capability are read in a recording: which grants they need, and what they wrote.
 //!
-//! Each capability says it once, in `binding.rs` or `reading.rs` of its folder; `questions.rs` lists them. A reader sees
-//! recordings only: it asks no backend.
+//! Each capability says it once, in `binding.rs` or `reading.rs` of its folder; `questions.rs` lists them. A reader
+//! sees recordings only: it asks no backend.
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
