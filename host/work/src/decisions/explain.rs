@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,8 +13,7 @@ use super::cause::Cause;
 use super::fields::{Fields, differing, is_default};
 use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
-use super::unknown::{choice, nearest, no_such, nothing, offered};
-use super::{file, recorded};
+use super::{record, recorded};
 use crate::files;
 use crate::lifecycle::quarantine::SetAside;
 use crate::status::{KeyShown, KeyState};
@@ -176,7 +175,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
     };
     // The form in which status and stdout name an instance on a node.
     let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
-    let (records, unread) = file::read(&file::path(state_dir, guest, key))?;
+    let (records, unread) = record::read(&record::path(state_dir, guest, key))?;
     if records.is_empty() && !has_keys(state_dir, guest) {
         return recorded::explain(state_dir, guest, of_instance.unwrap_or(key), wanted);
     }
@@ -217,7 +216,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
 fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut guests = BTreeSet::new();
     for root in KEPT {
-        guests.extend(file::names(&state_dir.join(root), trueup_journal::key_of)?);
+        guests.extend(record::names(&state_dir.join(root), trueup_journal::key_of)?);
     }
     Ok(guests)
 }
@@ -231,7 +230,7 @@ fn guest_of(state_dir: &Path, key: &str) -> anyhow::Result<Option<String>> {
         let known = known(state_dir, &guest).unwrap_or_default();
         let is_known = known.contains(key) || of_instance.is_some_and(|key| known.contains(key));
         // The file name of a long key is shortened and is not the key.
-        if is_known || file::path(state_dir, &guest, key).is_file() {
+        if is_known || record::path(state_dir, &guest, key).is_file() {
             found.push(guest);
         }
     }
@@ -346,12 +345,86 @@ pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetA
 
 /// Every key of a guest with any data.
 pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<BTreeSet<String>> {
-    let mut keys = file::keys(state_dir, guest)?;
+    let mut keys = record::keys(state_dir, guest)?;
     for root in KEPT.into_iter().skip(1) {
         let folder = trueup_journal::guest_dir(&state_dir.join(root), guest);
-        keys.extend(file::names(&folder, trueup_journal::key_of)?);
+        keys.extend(record::names(&folder, trueup_journal::key_of)?);
     }
     Ok(keys)
+}
+
+/// How many known keys are suggested for an unknown one.
+const OFFERED_MAX: usize = 3;
+
+/// The minimum similarity of a suggested key.
+const LIKENESS_MIN: f64 = 0.5;
+
+/// Which guest to name.
+fn choice<'g>(guests: impl IntoIterator<Item = &'g String>) -> String {
+    let guests: Vec<&str> = guests.into_iter().map(String::as_str).collect();
+    if guests.is_empty() {
+        return "no decision of any guest is kept here".to_owned();
+    }
+    format!("name a guest with --guest, of {}", guests.join(", "))
+}
+
+/// Why there is nothing to explain about a key.
+pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> anyhow::Error {
+    let known = match known(state_dir, guest) {
+        Ok(known) => known,
+        Err(error) => return error.into(),
+    };
+    if known.contains(key) {
+        let recording = recordings.folder();
+        let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
+        let recording = recording.unwrap_or_default();
+        return anyhow!("no decision about `{key}` of guest `{guest}` is kept{recording}");
+    }
+    let offered = match known.is_empty() {
+        true => "; no decision of this guest is kept at all".to_owned(),
+        false => offered(key, &known),
+    };
+    anyhow!("nothing is known of `{key}` of guest `{guest}`{offered}")
+}
+
+/// `; did you mean `default/web`?`, or how many keys are known.
+fn offered(key: &str, known: &BTreeSet<String>) -> String {
+    let nearest = nearest(key, known);
+    match (nearest.is_empty(), known.len()) {
+        (false, _) => format!("; did you mean {}?", nearest.join(", ")),
+        (true, 0) => String::new(),
+        (true, 1) => "; 1 other key is known".to_owned(),
+        (true, count) => format!("; {count} other keys are known"),
+    }
+}
+
+/// The most similar keys, nearest first, in backticks. A name without its namespace counts as much as the full key.
+pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k String>) -> Vec<String> {
+    let likeness = |key: &String| {
+        let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
+        let alike = |text: &str| strsim::normalized_damerau_levenshtein(wanted, text);
+        alike(key).max(alike(name))
+    };
+    let mut all: Vec<(f64, &String)> = known.into_iter().map(|key| (likeness(key), key)).collect();
+    all.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
+    all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
+    all.into_iter()
+        .take(OFFERED_MAX)
+        .map(|(_, key)| format!("`{key}`"))
+        .collect()
+}
+
+/// The decision is not kept, or no longer.
+pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> anyhow::Error {
+    let mut numbers = records
+        .iter()
+        .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
+    let first = numbers.next();
+    let kept = match (first, numbers.last().or(first)) {
+        (Some(first), Some(last)) => format!("{first} to {last}"),
+        _ => "none".to_owned(),
+    };
+    anyhow!("decision {wanted} of `{key}` is not kept; kept are {kept}")
 }
 
 #[cfg(test)]
@@ -359,6 +432,7 @@ mod tests {
     use trueup_capabilities::meter::Effects;
 
     use super::super::record::FORMAT;
+
     use super::*;
 
     fn job(began_ms: u64, cause: Cause, came: JobResult) -> Record {
@@ -482,5 +556,13 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(none.starts_with("no state folder at "), "{none}");
+    }
+
+    #[test]
+    fn the_nearest_keys_are_offered_and_a_name_alone_is_enough() {
+        let known = ["default/api", "default/web", "kube-system/dns"].map(str::to_owned);
+        assert_eq!(nearest("default/wbe", &known)[0], "`default/web`");
+        assert_eq!(nearest("dns", &known), ["`kube-system/dns`"]);
+        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", &known), Vec::<String>::new());
     }
 }

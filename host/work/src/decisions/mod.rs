@@ -17,20 +17,16 @@ mod calls;
 mod cause;
 mod explain;
 mod fields;
-mod file;
 mod pending;
 mod record;
 mod recorded;
-mod unknown;
 
 pub use self::calls::{CallReport, DesiredChange, WRITES_MAX};
 pub use self::cause::{Cause, ChangeKind, ChangedNodes, ChangedObject, Input};
-pub use self::explain::{Explained, Explanation, Now, Origin, ReportedCall, Selection, explain};
+pub use self::explain::{Explained, Explanation, Now, Origin, ReportedCall, Selection, explain, nearest};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
-pub use self::file::FILE_BYTES_MAX;
 pub use self::pending::{CAUSES_MAX, TimedCause};
-pub use self::record::{Decision, FORMAT, JobResult, Record, SPAN_TARGET, name_traces};
-pub use self::unknown::nearest;
+pub use self::record::{Decision, FILE_BYTES_MAX, FORMAT, JobResult, Record, SPAN_TARGET, name_traces};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
 pub(crate) use self::pending::PendingCauses;

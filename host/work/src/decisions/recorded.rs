@@ -14,11 +14,10 @@ use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
-use super::explain::{Explained, Explanation, Selection, known, reported_call, set_aside};
+use super::explain::{Explained, Explanation, Selection, known, no_such, nothing, reported_call, set_aside};
 use super::fields::is_plain;
 use super::pending::TimedCause;
 use super::record::{Decision, FORMAT, JobResult, Record, function_of};
-use super::unknown::{no_such, nothing};
 
 /// Calls that only read: they explain no change.
 const LOOKS: [&str; 11] = [

@@ -19,7 +19,6 @@ mod look;
 pub mod plan;
 mod summary;
 pub mod turn;
-mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::Pin;

@@ -18,8 +18,7 @@ use trueup_instance::dispatch::{self, Answer};
 use trueup_journal::Interrupted;
 
 use crate::decisions::{JobRecorder, JobResult};
-use crate::keyed::interrupt::{Interrupt, InterruptibleClock, Sleepers};
-use crate::keyed::turns::{Paced, Turns};
+use crate::keyed::interrupt::{Interrupt, InterruptibleClock, Paced, Sleepers, Turns};
 use crate::lifecycle::active::Active;
 use crate::lifecycle::failure::{End, Failure};
 use crate::slot::{self, InstanceSlot, Open};

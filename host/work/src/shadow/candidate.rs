@@ -3,21 +3,29 @@
 //! The instance lives from call to call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms
 //! for a service of two ports, unoptimised, on two cores).
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
+use trueup_base::clock::VirtualClock;
 use trueup_base::regular;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::reading::parsed;
+use trueup_capabilities::timers::Timers;
+use trueup_capabilities::{Backends, Host};
 use trueup_engine::Digest;
 use trueup_instance::replay::{self, Cpu, Options, ReplayError};
-use trueup_instance::{Instance, Instances, with_causes};
-use trueup_journal::{Entry, Event, Header, Outcome, Scan, Segment, first_asks, segment_numbers, segment_path};
+use trueup_instance::{Instance, Instances, REPLAY_GUARD, Start, with_causes};
+use trueup_journal::{
+    Ask, Entry, Event, Header, Outcome, Scan, Segment, Tape, first_asks, segment_numbers, segment_path,
+};
 
-use super::status::Verdict;
-use super::{Job, Setup, begun};
+use super::{Difference, Job, Setup, Verdict};
 
 /// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
 /// candidate is then soon reported as a difference, and the calls behind it are compared too. A call takes
@@ -66,17 +74,8 @@ struct Begin {
     start: Vec<Entry>,
 }
 
-/// How a call compares.
-pub(super) enum Judged {
-    Same,
-    NotSame {
-        verdict: Verdict,
-        n: Option<u64>,
-        what: String,
-    },
-    /// It could not be compared: one line.
-    Not(String),
-}
+/// How a call compares: `None` if it is the same. An error, in one line: it could not be compared.
+pub(super) type Judged = Result<Option<Difference>, String>;
 
 impl CandidateInstance {
     /// Reads the recording in `folder` up to the call with entry `n`. Goes on with `before` if its segment has that
@@ -101,19 +100,19 @@ impl CandidateInstance {
 
     /// Has the candidate make the call, with the recorded answers, and compares the result.
     pub(super) async fn call(&mut self, versions: &Setup, job: &Job) -> Judged {
-        let Some(place) = self.reading.call(job.n) else {
-            return Judged::Not(format!("entry {} is no whole call", job.n));
-        };
-        let call = self.reading.entries.get(place.clone()).unwrap_or_default().to_vec();
+        let place = self.reading.call(job.n);
+        let place = place.ok_or_else(|| format!("entry {} is no whole call", job.n))?;
+        let call = self.reading.entries.get(place).unwrap_or_default().to_vec();
         let ending = call.last().map_or(job.n, |entry| entry.n);
         let mut instance = match self.instance.take() {
-            Some(mut instance) => match instance.host_mut().tape.feed(call.clone()) {
-                Ok(()) => instance,
-                Err(error) => return Judged::Not(error.to_string()),
-            },
-            None => match self.start(versions, job.n).await {
+            Some(mut instance) => {
+                let fed = instance.host_mut().tape.feed(call.clone());
+                fed.map_err(|error| error.to_string())?;
+                instance
+            }
+            None => match self.start(versions, job).await? {
                 Ok(instance) => instance,
-                Err(judged) => return judged,
+                Err(difference) => return Ok(difference),
             },
         };
         let cpu_ms = Duration::from_millis(versions.candidate.limits.cpu_ms);
@@ -121,20 +120,20 @@ impl CandidateInstance {
         // A busy guest yields at every epoch, so the timeout takes effect.
         let outcome = match tokio::time::timeout(time, replay::go_on(&mut instance)).await {
             Ok(Ok(outcome)) => outcome.unwrap_or_else(|| replay::outcome(instance.host())),
-            Ok(Err(error)) => return Judged::not_started(&error),
-            Err(_) => return Judged::no_answer(&call, time, job.took),
+            Ok(Err(error)) => return not_started(job, &error),
+            Err(_) => return no_answer(job, &call, time),
         };
         if outcome.is_identical() && instance.is_usable() {
             self.instance = Some(instance);
             self.next_n = ending + 1;
         }
-        Judged::from(&outcome)
+        Ok(judged(job, &outcome))
     }
 
-    /// Begins the candidate's instance from the active one's state before the call with entry `n`.
-    async fn start(&mut self, versions: &Setup, n: u64) -> Result<Instance, Judged> {
-        self.catch_up(versions, n).await.map_err(Judged::Not)?;
-        let segment = self.recording_of(n, versions).map_err(Judged::Not)?;
+    /// Begins the candidate's instance from the active one's state before the call.
+    async fn start(&mut self, versions: &Setup, job: &Job) -> Result<Result<Instance, Option<Difference>>, String> {
+        self.catch_up(versions, job.n).await?;
+        let segment = self.recording_of(job.n, versions)?;
         let options = Options {
             compare: versions.compare,
             cpu: Cpu::AsRecorded,
@@ -142,9 +141,8 @@ impl CandidateInstance {
         };
         let Instances { engine, program, .. } = &versions.candidate;
         match replay::begin(engine, program, segment, options).await {
-            Ok(Ok(instance)) => Ok(instance),
-            Ok(Err(outcome)) => Err(Judged::from(&outcome)),
-            Err(error) => Err(Judged::not_started(&error)),
+            Ok(begun) => Ok(begun.map_err(|outcome| judged(job, &outcome))),
+            Err(error) => not_started(job, &error).map(Err),
         }
     }
 
@@ -159,7 +157,7 @@ impl CandidateInstance {
             return Ok(());
         };
         let active = &versions.active;
-        let timers = begun::waiting(begun_ms, entries.clone());
+        let timers = waiting(begun_ms, entries.clone());
         let segment = Segment::of("shadow", first, header.clone(), entries).map_err(|error| error.to_string())?;
         let cpu_max = Duration::from_millis(active.limits.cpu_ms);
         let snapshot = replay::state_after(&active.engine, &active.program, segment, cpu_max, None).await;
@@ -170,7 +168,7 @@ impl CandidateInstance {
                 let snapshot = Some(snapshot.clone());
                 let now_ms = self.reading.entries.iter().find(|entry| entry.n == n).and_then(at_ms);
                 let header = Header { snapshot, ..header };
-                let asked = begun::asked(active, &header, now_ms.unwrap_or(begun_ms), &timers).await;
+                let asked = asked(active, &header, now_ms.unwrap_or(begun_ms), &timers).await;
                 asked.ok_or("the active guest asks more at its beginning than can be answered here")?
             }
             false => first_asks(&self.reading.entries).to_vec(),
@@ -222,50 +220,30 @@ fn at_ms(entry: &Entry) -> Option<u64> {
     entry.call().map(|call| call.at_ms)
 }
 
-impl Judged {
-    fn no_answer(call: &[Entry], time: Duration, took: Duration) -> Self {
-        let (Some(begun), Some(ending)) = (call.first().and_then(Entry::call), call.last()) else {
-            return Self::Not("no call".to_owned());
-        };
-        Self::NotSame {
-            verdict: Verdict::Different,
-            n: Some(ending.n),
-            what: format!(
-                "diverged at entry {}: `{}`: recorded an ending after {} ms, replayed no answer within {} ms",
-                ending.n,
-                begun.name,
-                took.as_millis(),
-                time.as_millis()
-            ),
-        }
-    }
+fn no_answer(job: &Job, call: &[Entry], time: Duration) -> Judged {
+    let begun = call.first().and_then(Entry::call);
+    let (begun, ending) = begun.zip(call.last()).ok_or("no call")?;
+    let (n, name, took, time) = (ending.n, &begun.name, job.took.as_millis(), time.as_millis());
+    let replayed = format!("recorded an ending after {took} ms, replayed no answer within {time} ms");
+    let what = format!("diverged at entry {n}: `{name}`: {replayed}");
+    Ok(Some(job.difference(Verdict::Different, Some(n), what)))
+}
 
-    fn not_started(error: &ReplayError) -> Self {
-        if let Some(text) = error.no_room() {
-            // It could be instantiated at its beginning. That there is no room for it now is not its fault.
-            return Self::Not(text.to_owned());
-        }
-        Self::NotSame {
-            verdict: Verdict::Different,
-            n: None,
-            what: error.to_string(),
-        }
+fn not_started(job: &Job, error: &ReplayError) -> Judged {
+    match error.no_room() {
+        // It could be instantiated at its beginning. That there is no room for it now is not its fault.
+        Some(text) => Err(text.to_owned()),
+        None => Ok(Some(job.difference(Verdict::Different, None, error.to_string()))),
     }
 }
 
-impl From<&Outcome> for Judged {
-    fn from(outcome: &Outcome) -> Self {
-        let verdict = match outcome {
-            Outcome::Identical { .. } | Outcome::IdenticalAsFarAsRecorded { .. } => return Self::Same,
-            Outcome::AskedUnrecorded { .. } => Verdict::Unrecorded,
-            Outcome::Diverged { .. } | Outcome::Unused { .. } => Verdict::Different,
-        };
-        Self::NotSame {
-            verdict,
-            n: outcome.diverged_at(),
-            what: outcome.one_line(),
-        }
-    }
+fn judged(job: &Job, outcome: &Outcome) -> Option<Difference> {
+    let verdict = match outcome {
+        Outcome::Identical { .. } | Outcome::IdenticalAsFarAsRecorded { .. } => return None,
+        Outcome::AskedUnrecorded { .. } => Verdict::Unrecorded,
+        Outcome::Diverged { .. } | Outcome::Unused { .. } => Verdict::Different,
+    };
+    Some(job.difference(verdict, outcome.diverged_at(), outcome.one_line()))
 }
 
 /// A segment of a recording that grows while it is read, as far as it is read.
@@ -360,6 +338,69 @@ fn read(path: &Path, scan: &mut Scan, from: u64) -> Result<(Vec<Entry>, u64), St
     Ok((entries, bytes))
 }
 
+/// The call that fires a timer.
+const ON_TIMER: &str = "timer-events.on-timer";
+
+/// A number among the arguments of a call or a question.
+fn number(args: &RawValue, name: &str) -> Option<u64> {
+    parsed::<Value>(args)?.get(name)?.as_u64()
+}
+
+/// The requests of the active guest while it begins with this header at this time, with these waiting timers (when
+/// each is due, and its id). `None` if it asks more than can be answered here, or does not begin.
+async fn asked(active: &Instances, header: &Header, now_ms: u64, timers: &[(u64, u64)]) -> Option<Vec<Entry>> {
+    let settings: Value = parsed(&header.settings)?;
+    let backends = Backends {
+        clock: Arc::new(VirtualClock::new(now_ms)),
+        ..Instances::trial()
+    };
+    let identity = active.identity("shadow");
+    let mut host = Host::new(identity, Tape::memory(), Grants::default(), backends, active.limits);
+    host.timers = Timers::again(timers);
+    let start = Start {
+        settings: &settings,
+        snapshot: header.snapshot.as_deref(),
+        cpu_max: REPLAY_GUARD,
+    };
+    let begun = Instance::start(&active.engine, &active.program, host, start).await;
+    let entries = begun.ok()?.host_mut().tape.take_entries();
+    let is_time = |entry: &Entry| match &entry.event {
+        Event::Ask(ask) => ask.name.starts_with("timers.") || ask.name.starts_with("clock."),
+        _ => false,
+    };
+    entries.iter().all(is_time).then_some(entries)
+}
+
+/// The timers that wait after these entries, which start where an instance begins: when each is due, and its id.
+fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, u64)> {
+    let (mut now_ms, mut due) = (begun_ms, BTreeMap::new());
+    for entry in entries {
+        let Ask { name, args, answer } = match entry.event {
+            Event::Call(call) => {
+                now_ms = call.at_ms;
+                let fired = number(&call.args, "timer").filter(|_| call.name == ON_TIMER);
+                fired.and_then(|timer| due.remove(&timer));
+                continue;
+            }
+            Event::Ask(ask) => ask,
+            _ => continue,
+        };
+        let answered = answer.and_then(|answer| answer.get().parse::<u64>().ok());
+        match (name.as_str(), answered) {
+            ("clock.now-ms", Some(now)) => now_ms = now,
+            ("timers.schedule", Some(timer)) => {
+                let delay_ms = number(&args, "delay_ms");
+                due.extend(delay_ms.map(|delay_ms| (timer, now_ms.saturating_add(delay_ms))));
+            }
+            ("timers.cancel", _) => {
+                number(&args, "timer").and_then(|timer| due.remove(&timer));
+            }
+            _ => {}
+        }
+    }
+    due.into_iter().map(|(timer, due_ms)| (due_ms, timer)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -372,5 +413,27 @@ mod tests {
         let settings = with_own(&json!({"wait": 9, "more": 3}), &json!({"wait": 1, "old": 2}), &begun).unwrap();
         let settings: Value = serde_json::from_str(settings.get()).unwrap();
         assert_eq!(settings, json!({"wait": 9, "more": 3, "neg_names": {"s": "web"}}));
+    }
+
+    #[test]
+    fn waiting_timers_are_those_scheduled_and_neither_fired_nor_cancelled() {
+        let lines = [
+            r#"{"n":1,"ask":"timers.schedule","args":{"delay_ms":5},"answer":1}"#,
+            r#"{"n":2,"at_ms":100,"call":"syncer.sync","args":{}}"#,
+            r#"{"n":3,"ask":"timers.schedule","args":{"delay_ms":20},"answer":2}"#,
+            r#"{"n":4,"ask":"clock.now-ms","args":{},"answer":103}"#,
+            r#"{"n":5,"ask":"timers.schedule","args":{"delay_ms":20},"answer":3}"#,
+            r#"{"n":6,"ask":"timers.schedule","args":{"delay_ms":20},"answer":4}"#,
+            r#"{"n":7,"ask":"timers.cancel","args":{"timer":4},"answer":true}"#,
+            r#"{"n":8,"result":null}"#,
+            r#"{"n":9,"at_ms":120,"call":"timer-events.on-timer","args":{"timer":2}}"#,
+            r#"{"n":10,"result":true}"#,
+        ];
+        let entries = lines.map(|line| Entry::parse(line).unwrap());
+        assert_eq!(waiting(50, entries), [(55, 1), (123, 3)]);
+        let other = r#"{"n":11,"at_ms":121,"call":"syncer.sync","args":{"timer":1}}"#;
+        let fired = r#"{"n":12,"at_ms":122,"call":"timer-events.on-timer","args":{"timer":1}}"#;
+        let after = |last: &str| waiting(50, [lines[0], last].map(|line| Entry::parse(line).unwrap()));
+        assert_eq!((after(other), after(fired)), (vec![(55, 1)], vec![]));
     }
 }

@@ -15,10 +15,8 @@
 //! After a difference it continues from the active guest's state. The shadow computes that state by repeating the
 //! recorded calls, so that it compares every later call, and asks the active guest for nothing.
 
-mod begun;
 mod candidate;
 mod kept;
-mod status;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -26,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::metrics::Registry;
@@ -33,11 +32,11 @@ use trueup_engine::Digest;
 use trueup_instance::Instances;
 use trueup_instance::replay::Compare;
 
-pub use self::candidate::CPU_MORE_MAX;
-use self::candidate::{CandidateInstance, Judged};
+use self::candidate::CandidateInstance;
 use self::kept::Kept;
+
+pub use self::candidate::CPU_MORE_MAX;
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX};
-pub use self::status::{Difference, LAST_MAX, PromotionRefused, Status, Verdict};
 
 /// The maximum number of calls that wait for a candidate: five seconds of 200 changes a second.
 pub const QUEUE_CALLS_MAX: usize = 1_000;
@@ -77,6 +76,18 @@ struct Job {
     n: u64,
     /// How long the active guest took in wall-clock time.
     took: Duration,
+}
+
+impl Job {
+    fn difference(&self, verdict: Verdict, n: Option<u64>, what: String) -> Difference {
+        Difference {
+            key: self.key.clone(),
+            verdict,
+            n,
+            what,
+            file: None,
+        }
+    }
 }
 
 /// What the caller and the candidate's thread share.
@@ -244,37 +255,130 @@ impl Worker {
             Err(why) => return self.skip(job, &why),
         };
         match candidate.call(&self.versions, job).await {
-            Judged::Same => {
+            Ok(None) => {
                 self.shared.status.send_modify(Status::same);
                 self.shared.count(Verdict::Same);
             }
-            Judged::NotSame { verdict, n, what } => self.not_same(job, &candidate, verdict, n, what),
-            Judged::Not(why) => return self.skip(job, &why),
+            Ok(Some(difference)) => self.not_same(job, &candidate, difference),
+            Err(why) => return self.skip(job, &why),
         }
         if !candidate.reading.is_long() {
             self.candidates.push(job.key.clone(), candidate);
         }
     }
 
-    fn not_same(&mut self, job: &Job, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
+    fn not_same(&mut self, job: &Job, candidate: &CandidateInstance, mut difference: Difference) {
         let now = Instant::now();
         let has_room = self.kept.has_room(now);
         let recording = has_room.then(|| candidate.recording_of(job.n, &self.versions));
-        let file = recording.and_then(|recording| self.kept.keep(&job.key, &recording.ok()?, now));
-        let difference = Difference {
-            key: job.key.clone(),
-            verdict,
-            n,
-            what,
-            file,
-        };
+        difference.file = recording.and_then(|recording| self.kept.keep(&job.key, &recording.ok()?, now));
+        self.shared.count(difference.verdict);
         self.shared.status.send_modify(|status| status.not_same(difference));
-        self.shared.count(verdict);
     }
 
     /// The call is not compared. The next one of its key begins anew, with a state of the active guest.
     fn skip(&self, job: &Job, why: &str) {
         tracing::debug!(instance = job.key, "not compared in shadow: {why}");
         self.shared.status.send_modify(|status| self.shared.skip(status));
+    }
+}
+
+/// How many of the last differences a status lists. All are counted, and the newest are kept as files.
+pub const LAST_MAX: usize = 10;
+
+/// How one call of the candidate compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Verdict {
+    /// The same requests and the same result; as far as recorded, if the active guest's call was cut short.
+    Same,
+    /// Another request in place of a recorded one, other arguments, or another ending.
+    Different,
+    /// A request beyond those of the active guest: what it would have decided is unknown.
+    Unrecorded,
+    /// Not compared: the queue was full, or the recording does not show the call.
+    Skipped,
+}
+
+/// The results so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The candidate's name.
+    pub candidate: String,
+    /// Its version.
+    pub version: String,
+    /// Its digest.
+    pub digest: String,
+    /// When it began, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Calls compared: the sum of the following three.
+    pub compared: u64,
+    /// Calls that were the same.
+    pub same: u64,
+    /// Calls that were decided differently, including a trap or no answer.
+    pub different: u64,
+    /// Calls in which it made a request that the active guest did not.
+    pub unrecorded: u64,
+    /// Calls that were not compared.
+    pub skipped: u64,
+    /// Calls that are still to be compared.
+    pub waiting: u64,
+    /// Calls that were the same since the last that was not. Skipped calls do not count.
+    pub same_in_a_row: u64,
+    /// The first call that was not the same.
+    pub first: Option<Difference>,
+    /// The last of these, oldest first.
+    pub last: Vec<Difference>,
+    /// How many calls in a row must be the same before it is promoted. Absent if only a command promotes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_after: Option<u64>,
+    /// Why it was not promoted when that was last tried. `None` in the answer of an earlier host, too.
+    pub promotion_refused: Option<PromotionRefused>,
+}
+
+/// A promotion that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromotionRefused {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why, and what to type, in one line.
+    pub why: String,
+}
+
+/// One call that was not the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The key.
+    pub key: String,
+    /// Different or unrecorded.
+    pub verdict: Verdict,
+    /// The entry, in the journal's numbers. `None` if the candidate gave no answer at all.
+    pub n: Option<u64>,
+    /// The difference, on one line, in the words of `trueup replay`.
+    pub what: String,
+    /// The recording that shows it. `None` if it could not be written, or the rate limit was reached.
+    pub file: Option<PathBuf>,
+}
+
+impl Status {
+    fn same(&mut self) {
+        self.compared += 1;
+        self.same += 1;
+        self.same_in_a_row += 1;
+    }
+
+    fn not_same(&mut self, difference: Difference) {
+        self.compared += 1;
+        match difference.verdict {
+            Verdict::Unrecorded => self.unrecorded += 1,
+            _ => self.different += 1,
+        }
+        self.same_in_a_row = 0;
+        self.first.get_or_insert_with(|| difference.clone());
+        if self.last.len() == LAST_MAX {
+            self.last.remove(0);
+        }
+        self.last.push(difference);
     }
 }
