@@ -2,7 +2,7 @@
 //!
 //! One store serves all guests of a host.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trueup_base::regular;
@@ -71,22 +71,15 @@ pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Problem> {
 }
 
 fn settings(cluster: &EtcdCluster) -> Result<Settings, String> {
-    let user = match &cluster.user {
-        Some((name, file)) => Some((name.clone(), password(file)?)),
-        None => None,
-    };
-    let ca = cluster.ca_file.as_deref();
-    let ca = ca.map(|file| read("ca_file", file)).transpose()?;
-    let own = match &cluster.own {
-        Some((certificate, key)) => Some((read("cert_file", certificate)?, read("key_file", key)?)),
-        None => None,
-    };
+    let user = |(name, file): &(String, PathBuf)| Ok::<_, String>((name.clone(), password(file)?));
+    let own = |(cert, key): &(PathBuf, PathBuf)| Ok::<_, String>((read("cert_file", cert)?, read("key_file", key)?));
+    let ca = |file: &PathBuf| read("ca_file", file);
     Ok(Settings {
         endpoints: cluster.endpoints.clone(),
-        user,
+        user: cluster.user.as_ref().map(user).transpose()?,
         tls: Tls {
-            ca,
-            own,
+            ca: cluster.ca_file.as_ref().map(ca).transpose()?,
+            own: cluster.own.as_ref().map(own).transpose()?,
             server_name: cluster.server_name.clone(),
         },
         request_timeout: cluster.request_timeout,

@@ -2,6 +2,7 @@
 //!
 //! The loops take in what the source says.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
 use trueup_base::fence::Fence;
@@ -35,10 +36,8 @@ impl Input {
     /// If the source does not exist or does not answer.
     pub async fn once(source: &Source) -> Result<Self, SetupError> {
         let (all, cluster) = all(source).await?;
-        Ok(Self {
-            from: From::Once(all),
-            cluster,
-        })
+        let from = From::Once(all);
+        Ok(Self { from, cluster })
     }
 
     /// The same input for another loop, which reads all of it independently.
@@ -54,10 +53,8 @@ impl Input {
                 return Err(SetupError::Failed("the cluster is not watched".to_owned()));
             }
         };
-        Ok(Self {
-            from,
-            cluster: self.cluster.clone(),
-        })
+        let cluster = self.cluster.clone();
+        Ok(Self { from, cluster })
     }
 
     /// Checks that the source exists.
@@ -66,11 +63,9 @@ impl Input {
     /// As [`Input::watched`].
     pub async fn check(source: &Source) -> Result<(), SetupError> {
         match source {
-            Source::Manifests(folder) => std::fs::read_dir(folder).map(drop).map_err(|cause| {
-                SetupError::misused(manifests::FolderError {
-                    folder: folder.clone(),
-                    source: cause,
-                })
+            Source::Manifests(folder) => std::fs::read_dir(folder).map(drop).map_err(|source| {
+                let folder = folder.clone();
+                SetupError::misused(manifests::FolderError { folder, source })
             }),
             Source::Kubernetes(settings) => Kubernetes::check(settings).await.map_err(SetupError::misused),
         }
@@ -81,20 +76,16 @@ impl Input {
     /// # Errors
     /// If the source does not exist.
     pub async fn watched(source: &Source) -> Result<Self, SetupError> {
-        Ok(match source {
-            Source::Manifests(folder) => Self {
-                from: From::of_folder(folder)?,
-                cluster: None,
-            },
+        let (from, cluster) = match source {
+            Source::Manifests(folder) => (From::of_folder(folder)?, None),
             Source::Kubernetes(settings) => {
-                let cluster = Kubernetes::start(settings, chance()).await;
-                let cluster = cluster.map_err(SetupError::misused)?;
-                Self {
-                    from: From::Watched(Batches::Kubernetes(cluster.batches())),
-                    cluster: Some(cluster),
-                }
+                // It differs per process: hosts that lost one API server must not come back to it all at once.
+                let chance = RandomState::new().hash_one(std::process::id());
+                let cluster = Kubernetes::start(settings, chance).await.map_err(SetupError::misused)?;
+                (From::Watched(Batches::Kubernetes(cluster.batches())), Some(cluster))
             }
-        })
+        };
+        Ok(Self { from, cluster })
     }
 
     /// A client for the API server of a source. `None` if it has none.
@@ -105,16 +96,15 @@ impl Input {
         match source {
             Source::Manifests(_) => Ok(None),
             Source::Kubernetes(settings) => {
-                let client = Kubernetes::connect(settings).await.map_err(SetupError::misused)?;
-                Ok(Some(client))
+                let client = Kubernetes::connect(settings).await;
+                client.map(Some).map_err(SetupError::misused)
             }
         }
     }
 
     /// Writes events about objects. `None` if the source is a folder.
     pub fn events(&self) -> Option<Events> {
-        let cluster = self.cluster.clone()?;
-        Some(Events::new(cluster, Fence::open()))
+        Some(Events::new(self.cluster.clone()?, Fence::open()))
     }
 }
 
@@ -152,12 +142,6 @@ impl From {
         let batches = manifests::watch(folder).map_err(SetupError::misused)?;
         Ok(Self::Watched(Batches::Manifests(batches)))
     }
-}
-
-/// A number that differs per process: hosts that lost one API server must not come back to it all at once.
-fn chance() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }
 
 /// The next batch. Never returns if nothing is watched.

@@ -10,6 +10,7 @@
 //!                +----> plan
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -274,7 +275,7 @@ pub struct Management<'a> {
     pub config: &'a Config,
     /// What all guests share.
     pub host_context: &'a HostContext,
-    managed: Vec<Managed>,
+    managed: BTreeMap<&'static str, Managed>,
     /// Why versions that the configuration names are not active.
     pub problems: Vec<String>,
     fall_back: mpsc::UnboundedSender<FallBack>,
@@ -287,7 +288,7 @@ impl<'a> Management<'a> {
         let management = Self {
             config,
             host_context,
-            managed: Vec::new(),
+            managed: BTreeMap::new(),
             problems: Vec::new(),
             fall_back,
         };
@@ -296,8 +297,12 @@ impl<'a> Management<'a> {
 
     /// The manager of all these guests. It reports to `events`.
     pub fn manager(self, events: mpsc::UnboundedSender<swap::Event>) -> Arc<Manager> {
-        let HostContext { guests, audit, .. } = self.host_context;
-        Manager::new(guests.clone(), self.managed, events, audit.clone())
+        Arc::new(Manager {
+            guests: self.host_context.guests.clone(),
+            managed: self.managed,
+            events,
+            audit: self.host_context.audit.clone(),
+        })
     }
 
     /// Passes a guest with its revisions to the manager.
@@ -311,7 +316,7 @@ impl<'a> Management<'a> {
         }
         let quarantine = Arc::new(quarantine);
         self.problems.extend(version.problem);
-        self.managed.push(Managed {
+        let managed = Managed {
             name,
             worlds: version.worlds,
             config: version.guest,
@@ -323,7 +328,8 @@ impl<'a> Management<'a> {
             changing: tokio::sync::Mutex::default(),
             compared: parking_lot::Mutex::default(),
             promotion: parking_lot::Mutex::default(),
-        });
+        };
+        self.managed.insert(name, managed);
         Supervision {
             quarantine,
             handovers,

@@ -58,7 +58,7 @@ impl BegunWith {
 }
 
 /// A term in which this host acts. A different term means that other hosts may have acted in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Term {
     /// The number of this term among those in which this process acted.
     number: u64,
@@ -119,11 +119,7 @@ impl Leading {
     pub fn alone() -> Self {
         let leadership = Leadership {
             // Without a sender the term never changes.
-            term: watch::Sender::new(Some(Term {
-                number: 0,
-                transitions: None,
-            }))
-            .subscribe(),
+            term: watch::Sender::new(Some(Term::default())).subscribe(),
             fence: Fence::open(),
             left_behind: Arc::default(),
         };
@@ -157,41 +153,35 @@ impl Leading {
         let settings = settings(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
         let (roles, mut role) = watch::channel(campaign.role());
-        let term_of = {
-            let campaign = Arc::clone(&campaign);
-            move |role: &Role| {
-                let status = role.is_leading().then(|| campaign.status())?;
-                Some(Term {
-                    number: status.terms,
-                    transitions: Some(status.transitions),
-                })
-            }
+        let (election, led) = (Arc::clone(&campaign), Arc::clone(&campaign));
+        let term_of = move |role: &Role| {
+            let status = role.is_leading().then(|| led.status())?;
+            Some(Term {
+                number: status.terms,
+                transitions: Some(status.transitions),
+            })
         };
         let (acting, term) = watch::channel(term_of(&role.borrow()));
         let (begin, begun) = oneshot::channel::<()>();
         let (resign, resigned) = oneshot::channel::<()>();
-        let task = {
-            let campaign = Arc::clone(&campaign);
-            tokio::spawn(async move {
-                if begun.await.is_err() {
-                    return;
+        let task = tokio::spawn(async move {
+            if begun.await.is_err() {
+                return;
+            }
+            let run = campaign.run(roles, async {
+                if resigned.await.is_err() {
+                    // A host that ends without resigning may leave calls behind. The Lease then expires by itself.
+                    std::future::pending::<()>().await;
                 }
-                let run = campaign.run(roles, async {
-                    if resigned.await.is_err() {
-                        // A host that ends without resigning may leave calls behind. The Lease then expires by
-                        // itself.
-                        std::future::pending::<()>().await;
-                    }
-                });
-                let relay = async {
-                    while role.changed().await.is_ok() {
-                        let now = term_of(&role.borrow_and_update());
-                        acting.send_if_modified(|term| std::mem::replace(term, now) != now);
-                    }
-                };
-                tokio::join!(run, relay);
-            })
-        };
+            });
+            let relay = async {
+                while role.changed().await.is_ok() {
+                    let now = term_of(&role.borrow_and_update());
+                    acting.send_if_modified(|term| std::mem::replace(term, now) != now);
+                }
+            };
+            tokio::join!(run, relay);
+        });
         Ok(Self {
             begun_with: Some(begun_with),
             leadership: Leadership {
@@ -200,7 +190,7 @@ impl Leading {
                 left_behind: Arc::default(),
             },
             campaign: Some(Campaign {
-                election: campaign,
+                election,
                 begin: Some(begin),
                 resign,
                 task,
@@ -288,15 +278,12 @@ impl Leading {
 /// # Errors
 /// One line, if the kernel gives no host name or no random UUID.
 fn settings(election: &trueup_config::Election, client: &kube::Client) -> Result<Settings, String> {
-    let identity = match &election.identity {
-        Some(identity) => identity.clone(),
-        None => identity_of_this_process()?,
-    };
+    let identity = election.identity.clone();
     let namespace = election.namespace.as_deref().unwrap_or(client.default_namespace());
     Ok(Settings {
         namespace: namespace.to_owned(),
         name: election.name.clone(),
-        identity,
+        identity: identity.map_or_else(identity_of_this_process, Ok)?,
         times: election.times,
     })
 }

@@ -25,6 +25,11 @@ pub struct Loaded {
     pub vouched: Vouched,
 }
 
+/// `NAME@VERSION` of a guest.
+pub(crate) fn named(guest: &Guest) -> String {
+    format!("{}@{}", guest.name, guest.version)
+}
+
 /// Loads guests. Cheap to clone.
 #[derive(Clone)]
 pub struct Loader {
@@ -80,17 +85,16 @@ impl Loader {
     /// The guests of scenarios: the built-in ones, some of them replaced by files.
     pub fn for_scenarios(&self, replaced: BTreeMap<String, PathBuf>) -> Guests {
         let loader = self.clone();
-        let replaced: BTreeMap<String, PathBuf> = replaced
-            .into_iter()
-            .map(|(guest, file)| (full_name(&guest), file))
-            .collect();
-        let load = move |guest: &str| match replaced.get(&full_name(guest)) {
+        let replaced = replaced.into_iter().map(|(guest, file)| (full_name(&guest), file));
+        let replaced: BTreeMap<String, PathBuf> = replaced.collect();
+        let load = move |guest: &str| match replaced.get(&full_name(guest)).cloned() {
             Some(file) => loader
-                .program(&Reference::File(file.clone()))
+                .program(&Reference::File(file))
                 .map_err(|error| error.to_string()),
-            None => loader
-                .program(&Reference::builtin(guest))
-                .map_err(|error| format!("{error}; a guest of your own is named with `--guest {guest}=FILE`")),
+            None => {
+                let program = loader.program(&Reference::builtin(guest));
+                program.map_err(|error| format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"))
+            }
         };
         Guests::new(self.engine.clone(), Box::new(load))
     }

@@ -107,9 +107,8 @@ impl Plan {
         found: BTreeMap<String, u64>,
         going: impl FnOnce(&Kept) -> u64,
     ) -> Result<(), SetupError> {
-        let mut kept = ObjectCounts::open(&config.state_dir, name)
-            .map_err(SetupError::misused)?
-            .kept();
+        let kept = ObjectCounts::open(&config.state_dir, name).map_err(SetupError::misused)?;
+        let mut kept = kept.kept();
         // What was just read is newer than what a host wrote down.
         kept.held.extend(found);
         let waiting = Waiting {
@@ -118,10 +117,8 @@ impl Plan {
             destroyed: kept.destroyed,
             of: kept.held.values().sum::<u64>() + kept.destroyed,
         };
-        if guest
-            .approve_above
-            .is_above(waiting.objects + waiting.destroyed, waiting.of.max(waiting.objects))
-        {
+        let all = waiting.of.max(waiting.objects);
+        if guest.approve_above.is_above(waiting.objects + waiting.destroyed, all) {
             let objects = waiting.text("objects");
             self.notes.push(format!(
                 "a run waits for an approval before it destroys these {objects}: `trueup approve {name}`, or `trueup run --once \
@@ -145,10 +142,7 @@ impl KeyPlan {
 
 /// How many objects a write is about: one, or the endpoints that it attaches or detaches.
 fn objects(write: &Write) -> usize {
-    write
-        .operation
-        .as_ref()
-        .map_or(1, |operation| operation.endpoints.len())
+    write.operation.as_ref().map_or(1, |started| started.endpoints.len())
 }
 
 /// The sign of an action in a plan's lines.

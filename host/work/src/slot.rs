@@ -58,16 +58,6 @@ pub(crate) struct Open {
     pub(crate) version: Arc<Instances>,
 }
 
-impl Open {
-    fn new(instance: Instance, version: Arc<Instances>) -> Self {
-        Self {
-            instance,
-            base: Arc::clone(&version),
-            version,
-        }
-    }
-}
-
 impl InstanceSlot {
     /// Begins nothing yet.
     pub fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
@@ -148,7 +138,15 @@ impl InstanceSlot {
             None => version.open_fresh(&self.key, backends, valid_through).await,
             Some(_) => self.start_unrecorded(&version, &version.initial).await,
         };
-        self.live = Some(Open::new(fresh.map_err(shown)?, version));
+        self.begun(fresh, version)
+    }
+
+    fn begun(&mut self, instance: Result<Instance, OpenError>, version: Arc<Instances>) -> Result<(), Failure> {
+        self.live = Some(Open {
+            instance: instance.map_err(shown)?,
+            base: Arc::clone(&version),
+            version,
+        });
         self.is_recorded = true;
         Ok(())
     }
@@ -161,16 +159,12 @@ impl InstanceSlot {
     pub async fn resume(&mut self) -> Result<(), Failure> {
         self.end();
         let (version, backends) = (self.active.instances(), self.backends.clone());
-        let opened = if self.active.plan.is_some() {
-            self.open_planned(&version).await
-        } else if self.is_recorded {
-            version.reopen(&self.key, backends).await
-        } else {
-            version.open(&self.key, backends).await
+        let opened = match (&self.active.plan, self.is_recorded) {
+            (Some(_), _) => self.open_planned(&version).await,
+            (None, true) => version.reopen(&self.key, backends).await,
+            (None, false) => version.open(&self.key, backends).await,
         };
-        self.live = Some(Open::new(opened.map_err(shown)?, version));
-        self.is_recorded = true;
-        Ok(())
+        self.begun(opened, version)
     }
 
     /// Gets the instance: of the active version, with `settings` over the configured ones. Opens it with its recorded
@@ -195,10 +189,10 @@ impl InstanceSlot {
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
         let opened = match self.active.plan {
-            Some(_) => self
-                .open_planned(&version)
-                .await
-                .map(|planned| (planned, LastCall::default())),
+            Some(_) => {
+                let planned = self.open_planned(&version).await;
+                planned.map(|planned| (planned, LastCall::default()))
+            }
             None => version.open_recorded(&self.key, self.backends.clone(), finishes).await,
         };
         let (instance, last) = opened.map_err(not_opened)?;

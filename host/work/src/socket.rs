@@ -17,11 +17,8 @@ use trueup_base::{folder, regular};
 
 use crate::setup::SetupError;
 
-/// Only the host's user may assign addresses.
-const SOCKET_MODE: u32 = 0o600;
-
-/// Only the host's user may hold the lock.
-const LOCK_MODE: u32 = 0o600;
+/// Only the host's user may assign addresses, and hold the lock.
+const MODE: u32 = 0o600;
 
 /// The maximum path length in a socket address (`sun_path` in unix(7), including the terminator), in bytes.
 const PATH_BYTES_MAX: usize = 108;
@@ -44,19 +41,14 @@ impl Reachable {
     /// If the folder of a long path cannot be opened.
     pub fn new(path: &Path) -> io::Result<Self> {
         let is_long = path.as_os_str().len() >= PATH_BYTES_MAX;
-        let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), is_long) else {
-            return Ok(Self {
-                path: path.to_owned(),
-                _folder: None,
-            });
-        };
-        let folder = File::open(folder)?;
-        let path = Path::new("/proc/self/fd")
-            .join(folder.as_raw_fd().to_string())
-            .join(name);
+        let (mut reachable, mut open) = (path.to_owned(), None);
+        if let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), is_long) {
+            let folder = open.insert(File::open(folder)?);
+            reachable = Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        }
         Ok(Self {
-            path,
-            _folder: Some(folder),
+            path: reachable,
+            _folder: open,
         })
     }
 
@@ -81,12 +73,11 @@ impl SocketPath {
     /// # Errors
     /// If another host serves there, or the path is unusable.
     pub async fn take(path: &Path) -> Result<Self, SetupError> {
-        let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", path.display()));
+        let shown = path.display();
+        let failed = |error: io::Error| SetupError::Failed(format!("socket `{shown}`: {error}"));
         let taken = || {
-            SetupError::Failed(format!(
-                "socket `{}`: another host serves there; stop it, or give this one a `socket` of its own",
-                path.display()
-            ))
+            let next = "stop it, or give this one a `socket` of its own";
+            SetupError::Failed(format!("socket `{shown}`: another host serves there; {next}"))
         };
         folder::make(regular::folder_of(path), Durable::No).map_err(failed)?;
         let mut lock = path.as_os_str().to_owned();
@@ -96,7 +87,7 @@ impl SocketPath {
             .truncate(false)
             .read(true)
             .write(true)
-            .mode(LOCK_MODE)
+            .mode(MODE)
             // The target of a link may belong to another user.
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(lock)
@@ -109,9 +100,9 @@ impl SocketPath {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
             Ok(found) if !found.file_type().is_socket() => {
+                let next = "move it away, or name another `socket`";
                 return Err(SetupError::Misused(format!(
-                    "socket `{}`: something else is there; move it away, or name another `socket`",
-                    path.display()
+                    "socket `{shown}`: something else is there; {next}"
                 )));
             }
             Ok(_) => match UnixStream::connect(Reachable::new(path).map_err(failed)?.path()).await {
@@ -148,7 +139,7 @@ impl SocketPath {
         let reachable = Reachable::new(&self.path).map_err(failed)?;
         let listener = UnixListener::bind(reachable.path()).map_err(failed)?;
         // A client that connects before this is still checked.
-        std::fs::set_permissions(&self.path, Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
+        std::fs::set_permissions(&self.path, Permissions::from_mode(MODE)).map_err(failed)?;
         Ok(listener)
     }
 }
@@ -229,11 +220,10 @@ impl OwnSocket {
 
 impl Drop for OwnSocket {
     fn drop(&mut self) {
-        match std::fs::remove_file(&self.path.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("socket `{}` is not removed: {error}", self.path.path.display());
-            }
-            _ => {}
+        if let Err(error) = std::fs::remove_file(&self.path.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("socket `{}` is not removed: {error}", self.path.path.display());
         }
     }
 }

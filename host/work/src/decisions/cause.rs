@@ -8,6 +8,7 @@ use trueup_sources::{Change, Object, ObjectRef};
 use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
 use crate::lifecycle::quarantine::SetAside;
+use crate::load::named;
 
 /// Fields of objects without information about the desired state: managers, versions, and when a Node last reported
 /// itself.
@@ -96,13 +97,10 @@ impl Cause {
 
     /// The cause with which keys run again after a version change.
     pub(crate) fn became_active(before: &Instances, now: &Instances) -> Self {
-        let named = |instances: &Instances| {
-            let guest = &instances.program.guest;
-            format!("{}@{}", guest.name, guest.version)
-        };
+        let (before, now) = (&before.program.guest, &now.program.guest);
         Self::Version {
             guest: named(now),
-            digest: now.program.guest.digest.to_string(),
+            digest: now.digest.to_string(),
             before: named(before),
         }
     }

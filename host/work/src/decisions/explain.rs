@@ -189,10 +189,8 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
         None => records.len().saturating_sub(last)..records.len(),
         Some(n) => {
             let made = |record: &Record| record.decisions.iter().any(|made| made.n == Some(n));
-            let at = records
-                .iter()
-                .rposition(made)
-                .ok_or_else(|| no_such(key, n, &records))?;
+            let at = records.iter().rposition(made);
+            let at = at.ok_or_else(|| no_such(key, n, &records))?;
             at..at + 1
         }
     };
@@ -408,22 +406,17 @@ pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k String>) ->
     let mut all: Vec<(f64, &String)> = known.into_iter().map(|key| (likeness(key), key)).collect();
     all.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
     all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    all.into_iter()
-        .take(OFFERED_MAX)
-        .map(|(_, key)| format!("`{key}`"))
-        .collect()
+    let offered = all.into_iter().take(OFFERED_MAX);
+    offered.map(|(_, key)| format!("`{key}`")).collect()
 }
 
 /// The decision is not kept, or no longer.
 pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> anyhow::Error {
-    let mut numbers = records
-        .iter()
-        .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
+    let made = records.iter().flat_map(|record| &record.decisions);
+    let mut numbers = made.filter_map(|made| made.n);
     let first = numbers.next();
-    let kept = match (first, numbers.last().or(first)) {
-        (Some(first), Some(last)) => format!("{first} to {last}"),
-        _ => "none".to_owned(),
-    };
+    let kept = first.map(|first| format!("{first} to {}", numbers.next_back().unwrap_or(first)));
+    let kept = kept.unwrap_or_else(|| "none".to_owned());
     anyhow!("decision {wanted} of `{key}` is not kept; kept are {kept}")
 }
 

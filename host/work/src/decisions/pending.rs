@@ -37,7 +37,7 @@ pub(crate) struct PendingCauses<K> {
     pub(crate) start: Cause,
 }
 
-impl<K> PendingCauses<K> {
+impl<K: Ord + Clone> PendingCauses<K> {
     pub(crate) fn new(start: Cause) -> Self {
         Self {
             by_key: BTreeMap::new(),
@@ -45,9 +45,7 @@ impl<K> PendingCauses<K> {
             start,
         }
     }
-}
 
-impl<K: Ord + Clone> PendingCauses<K> {
     /// Records a look at the source: the changes by key, the Nodes that changed for all keys, and all keys whose job
     /// will run. `whole`: everything was readable. At the start Nodes are left out, since there may be as many as keys.
     pub(crate) fn take_in(

@@ -146,11 +146,13 @@ impl From<&End> for JobResult {
         match end.clone() {
             Ok(false) => Self::True,
             Ok(true) => Self::Gone,
-            Err(Failure { error, blame, .. }) => match blame {
-                Blame::Cut => Self::Interrupted,
-                Blame::Host => Self::Failed { error },
-                Blame::Guest => Self::Fault { error },
-            },
+            Err(Failure { blame: Blame::Cut, .. }) => Self::Interrupted,
+            Err(Failure {
+                blame: Blame::Host,
+                error,
+                ..
+            }) => Self::Failed { error },
+            Err(Failure { error, .. }) => Self::Fault { error },
         }
     }
 }

@@ -106,8 +106,8 @@ pub(super) fn explain_all<'g>(
     })?;
     // A renderer is called within a call of the guest that asks it, which may have begun in the same millisecond.
     let is_answer = |made: &Decision| made.call.starts_with("renderer.");
-    all.jobs
-        .sort_by_key(|of| (of.job.began_ms, of.job.decisions.iter().any(is_answer)));
+    let jobs = &mut all.jobs;
+    jobs.sort_by_key(|of| (of.job.began_ms, of.job.decisions.iter().any(is_answer)));
     Some(all)
 }
 

@@ -31,6 +31,8 @@ use trueup_journal::{
 pub use self::verdict::{FirstDifference, Verdict};
 pub use trueup_config::{GATE_CALLS, Mode};
 
+use crate::load::named;
+
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
 /// operator who waits for a swap looks at the screen for about this long.
 pub const WALL_MAX: Duration = Duration::from_secs(120);
@@ -94,7 +96,7 @@ pub async fn prove(
     gate: &Gate,
 ) -> Verdict {
     let begun = Verdict {
-        candidate: format!("{}@{}", candidate.guest.name, candidate.guest.version),
+        candidate: named(&candidate.guest),
         mode: gate.mode,
         ..Verdict::default()
     };

@@ -117,15 +117,17 @@ impl Interrupt {
     }
 }
 
-/// A clock whose sleeps never end once an interrupt is wanted: the caller waits for [`Interrupt::reached`] and drops
-/// the call.
-pub(crate) struct InterruptibleClock {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) interrupt: Arc<Interrupt>,
-    pub(crate) sleepers: Arc<Sleepers>,
+/// The clock and the pace of one instance. Its sleeps never end once an interrupt is wanted: the caller waits for
+/// [`Interrupt::reached`] and drops the call. While it computes for long it occupies no worker, and an interrupt ends
+/// that as it ends a sleep.
+pub(super) struct Interruptible {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) interrupt: Arc<Interrupt>,
+    pub(super) sleepers: Arc<Sleepers>,
 }
 
-impl Clock for InterruptibleClock {
+impl Clock for Interruptible {
     fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
@@ -220,16 +222,8 @@ impl Drop for Permit {
     }
 }
 
-/// The pace of one instance. While it computes for long it occupies no worker. If an interrupt is wanted, it never
-/// goes on, as in a sleep.
-pub(super) struct Paced {
-    pub(crate) turns: Arc<Turns>,
-    pub(crate) interrupt: Arc<Interrupt>,
-    pub(crate) sleepers: Arc<Sleepers>,
-}
-
 #[async_trait]
-impl Pace for Paced {
+impl Pace for Interruptible {
     async fn turn(&self, computed: Duration) -> Turn {
         let asleep = Asleep::new(&self.sleepers);
         // Yields even if a turn is free at once.
@@ -250,9 +244,10 @@ mod tests {
     /// Long enough to see that nothing happens, short enough to wait for.
     const A_WHILE: Duration = Duration::from_millis(50);
 
-    fn clock(interrupt: &Arc<Interrupt>) -> InterruptibleClock {
-        InterruptibleClock {
+    fn clock(interrupt: &Arc<Interrupt>) -> Interruptible {
+        Interruptible {
             clock: Arc::new(SystemClock),
+            turns: Turns::of(1),
             interrupt: Arc::clone(interrupt),
             sleepers: Arc::default(),
         }

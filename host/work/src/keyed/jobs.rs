@@ -66,10 +66,9 @@ impl<W: Reconciler> Keyed<'_, W> {
     }
 
     pub(super) fn start_jobs(&mut self) {
-        while self.has_room() {
-            let Some(key) = self.controller.take_ready(self.now_ms()) else {
-                return;
-            };
+        while self.has_room()
+            && let Some(key) = self.controller.take_ready(self.now_ms())
+        {
             match self.world.wanted(&key) {
                 Wanted::Work(_) if self.holdings().comes_after_others(&key.to_string()) => {
                     self.requeue(&key, Outcome::Interrupted(AFTER_OTHERS_MS));
@@ -392,11 +391,13 @@ impl<W: Reconciler> Keyed<'_, W> {
         let (outcome, error) = match &done.end {
             Ok(false) => (status::Outcome::True, None),
             Ok(true) => (status::Outcome::Gone, None),
-            Err(Failure { error, blame, .. }) => match blame {
-                Blame::Cut => (status::Outcome::Interrupted, None),
-                Blame::Host => (status::Outcome::Failed, Some(error.clone())),
-                Blame::Guest => (status::Outcome::Fault, Some(error.clone())),
-            },
+            Err(Failure { blame: Blame::Cut, .. }) => (status::Outcome::Interrupted, None),
+            Err(Failure {
+                blame: Blame::Host,
+                error,
+                ..
+            }) => (status::Outcome::Failed, Some(error.clone())),
+            Err(Failure { error, .. }) => (status::Outcome::Fault, Some(error.clone())),
         };
         let finished = Finished {
             outcome,

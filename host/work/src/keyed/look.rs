@@ -111,9 +111,8 @@ impl<W: Reconciler> Keyed<'_, W> {
 
     pub(super) fn take_mail(&mut self, mail: W::Mail) {
         let may_act = self.leadership.may_act();
-        let taken = self
-            .world
-            .take_mail(mail, may_act, |key| self.running.contains_key(key));
+        let is_running = |key: &W::Key| self.running.contains_key(key);
+        let taken = self.world.take_mail(mail, may_act, is_running);
         if let Some((key, cause)) = taken {
             self.because(&key, cause);
             self.queue(&key);

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
+use trueup_base::clock::Clock;
 use trueup_base::fence::Fence;
 use trueup_base::progress::{self, Doing};
 use trueup_capabilities::Backends;
@@ -18,7 +19,7 @@ use trueup_instance::dispatch::{self, Answer};
 use trueup_journal::Interrupted;
 
 use crate::decisions::{JobRecorder, JobResult};
-use crate::keyed::interrupt::{Interrupt, InterruptibleClock, Paced, Sleepers, Turns};
+use crate::keyed::interrupt::{Interrupt, Interruptible, Sleepers, Turns};
 use crate::lifecycle::active::Active;
 use crate::lifecycle::failure::{End, Failure};
 use crate::slot::{self, InstanceSlot, Open};
@@ -158,20 +159,15 @@ impl Turn {
             // This one is never wanted, so no call is cut.
             CutCalls::Finished => Interrupt::new(),
         };
-        let sleepers = || Arc::clone(&self.shared.sleepers);
-        let clock = InterruptibleClock {
+        let pace = Arc::new(Interruptible {
             clock: backends.clock,
-            interrupt: Arc::clone(&interrupt),
-            sleepers: sleepers(),
-        };
-        let pace = Paced {
             turns: Arc::clone(&self.shared.turns),
             interrupt,
-            sleepers: sleepers(),
-        };
+            sleepers: Arc::clone(&self.shared.sleepers),
+        });
         self.slot.set_backends(Backends {
-            clock: Arc::new(clock),
-            pace: Some(Arc::new(pace)),
+            clock: Arc::clone(&pace) as Arc<dyn Clock>,
+            pace: Some(pace),
             ..backends
         });
     }

@@ -179,8 +179,8 @@ impl PlannedCalls {
         }
     }
 
-    /// What the calls of an instance would do: their writes, in order, and the objects that a run marks first. The calls
-    /// are then forgotten.
+    /// What the calls of an instance would do: their writes, in order, and the objects that a run marks first. They are
+    /// then forgotten.
     pub fn take(&self, key: &str) -> (Vec<Write>, Vec<Orphan>) {
         let OfKey { backends, entries } = self.by_key.lock().remove(key).unwrap_or_default();
         let unmarked = backends.map(|backends| backends.unmarked());

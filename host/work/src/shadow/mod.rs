@@ -34,6 +34,7 @@ use trueup_instance::replay::Compare;
 
 use self::candidate::CandidateInstance;
 use self::kept::Kept;
+use crate::load::named;
 
 pub use self::candidate::CPU_MORE_MAX;
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX};
@@ -105,15 +106,9 @@ impl Shadow {
     pub async fn start(setup: Setup) -> Result<Self, String> {
         let (active, candidate) = (&setup.active.program, &setup.candidate.program);
         if active.world.name != candidate.world.name {
-            return Err(format!(
-                "guest `{}@{}` is of the world {}, must be of {}, as the active `{}@{}` is",
-                candidate.guest.name,
-                candidate.guest.version,
-                candidate.world.name,
-                active.world.name,
-                active.guest.name,
-                active.guest.version
-            ));
+            let (guest, world) = (named(&candidate.guest), candidate.world.name);
+            let must_be = format!("{}, as the active `{}` is", active.world.name, named(&active.guest));
+            return Err(format!("guest `{guest}` is of the world {world}, must be of {must_be}"));
         }
         let digest = active.guest.digest;
         let status = Status {
@@ -132,13 +127,11 @@ impl Shadow {
         let (stop, stopped) = oneshot::channel::<()>();
         let (begun_reply, begun) = oneshot::channel();
         let of_worker = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("shadow".to_owned())
-            .spawn(move || run(setup, of_worker, queue, stopped, begun_reply))
-            .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
-        begun
-            .await
-            .unwrap_or_else(|_| Err("the candidate's thread ended before it began".to_owned()))?;
+        let thread = std::thread::Builder::new().name("shadow".to_owned());
+        let spawned = thread.spawn(move || run(setup, of_worker, queue, stopped, begun_reply));
+        spawned.map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
+        let ended = |_| Err("the candidate's thread ended before it began".to_owned());
+        begun.await.unwrap_or_else(ended)?;
         Ok(Self {
             shared,
             jobs,

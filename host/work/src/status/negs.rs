@@ -131,6 +131,7 @@ impl Negs {
             })
         });
         let in_error_state = self.by_key.iter().filter(|(_, at)| at.in_error_state);
+        let keys = in_error_state.clone().map(|(key, _)| key.clone());
         let mut in_flight: Vec<OperationShown> = self.by_key.values().flat_map(|at| at.in_flight.clone()).collect();
         let endpoints = in_flight.iter().map(|operation| operation.endpoints).sum();
         let operations = in_flight.len();
@@ -145,10 +146,7 @@ impl Negs {
             migration_count: self.by_key.values().filter(|at| at.migration.is_some()).count(),
             migrations: migrations.take(MIGRATIONS_SHOWN_MAX).collect(),
             error_state_count: in_error_state.clone().count(),
-            error_states: in_error_state
-                .map(|(key, _)| key.clone())
-                .take(ERROR_STATES_SHOWN_MAX)
-                .collect(),
+            error_states: keys.take(ERROR_STATES_SHOWN_MAX).collect(),
             in_flight,
         }
     }

@@ -42,11 +42,10 @@ impl Managed {
     /// That the version of the configuration was refused at the start, in one line. `None` also after a command.
     pub fn refused(&self) -> Option<String> {
         let refused = self.revisions.lock().refused()?.reference.clone();
+        let (name, file) = (self.name, self.config.file());
         Some(format!(
-            "guest `{}`: {refused} was refused when the host started, and another version stays active with its own settings: \
-             trueup check --config {} says why",
-            self.name,
-            self.config.file()
+            "guest `{name}`: {refused} was refused when the host started, and another version stays active with its own \
+             settings: trueup check --config {file} says why"
         ))
     }
 
@@ -253,8 +252,8 @@ impl FallBackRequests {
 
     /// Whether a request waits for its answer. A request whose receiver is gone does not.
     pub(crate) fn is_under_way(&mut self) -> bool {
-        self.under_way
-            .take_if(|answer| answer.try_recv() != Err(TryRecvError::Empty));
+        let is_over = |answer: &mut oneshot::Receiver<()>| answer.try_recv() != Err(TryRecvError::Empty);
+        self.under_way.take_if(is_over);
         self.under_way.is_some()
     }
 

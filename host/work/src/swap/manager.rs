@@ -32,28 +32,13 @@ const FIRST_CALLS_MAX: Duration = Duration::from_secs(5);
 
 /// All guests of a running host.
 pub struct Manager {
-    pub(super) guests: Guests,
-    managed: BTreeMap<&'static str, Managed>,
-    events: mpsc::UnboundedSender<Event>,
-    audit: Option<Arc<Audit>>,
+    pub(crate) guests: Guests,
+    pub(crate) managed: BTreeMap<&'static str, Managed>,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+    pub(crate) audit: Option<Arc<Audit>>,
 }
 
 impl Manager {
-    pub(crate) fn new(
-        guests: Guests,
-        managed: Vec<Managed>,
-        events: mpsc::UnboundedSender<Event>,
-        audit: Option<Arc<Audit>>,
-    ) -> Arc<Self> {
-        let managed = managed.into_iter().map(|managed| (managed.name, managed)).collect();
-        Arc::new(Self {
-            guests,
-            managed,
-            events,
-            audit,
-        })
-    }
-
     /// Writes a line of the audit log about an operator's action on a key of a guest. Does nothing without such a
     /// guest.
     pub fn audit(&self, name: &str, action: &str, key: &str, outcome: &str) {
@@ -257,11 +242,10 @@ impl Manager {
     ) -> Result<Activated, ManageError> {
         let refused = |mut refused: Refused| {
             if refused.step == Step::Settings {
+                let (location, id) = (&managed.config.location, std::process::id());
                 refused.why += &format!(
-                    "; set the `use` and `settings` of this version together at {}, with `gate = \"report\"` if the gate \
-                     refuses it, then `kill -HUP {}`",
-                    managed.config.location,
-                    std::process::id()
+                    "; set the `use` and `settings` of this version together at {location}, with `gate = \"report\"` if \
+                     the gate refuses it, then `kill -HUP {id}`"
                 );
             }
             let active = managed.revisions.lock().active().map_or_else(String::new, |active| {
@@ -375,10 +359,9 @@ impl Manager {
             return Ok(());
         };
         let count = compared.shadow.status().compared;
-        let why = format!(
-            "{} runs in shadow already, and {count} of its calls are compared; to begin again: trueup guest shadow stop {name}",
-            compared.reference
-        );
+        let next = format!("to begin again: trueup guest shadow stop {name}");
+        let reference = compared.reference;
+        let why = format!("{reference} runs in shadow already, and {count} of its calls are compared; {next}");
         Err(ManageError::nothing(name, why))
     }
 
@@ -451,7 +434,11 @@ impl Manager {
 
     /// The caller must hold `changing`.
     async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
-        let status = compared.shadow.status();
+        let shadow::Status {
+            compared: compared_count,
+            same,
+            ..
+        } = compared.shadow.status();
         let activation = Activation {
             reference: compared.reference.clone(),
             by: By::Promote,
@@ -460,10 +447,7 @@ impl Manager {
                 ..managed.config.proof.clone()
             },
             dry_run: false,
-            note: Some(format!(
-                "after {} calls in shadow, {} the same",
-                status.compared, status.same
-            )),
+            note: Some(format!("after {compared_count} calls in shadow, {same} the same")),
         };
         let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
         activated.inspect_err(|error| {
@@ -500,10 +484,7 @@ fn no_previous(name: &str, revisions: &Revisions) -> String {
         } = before;
         format!("; for `{guest}@{version}`, which was active before: trueup guest rollback {name} --to {to}")
     });
-    format!(
-        "there is no earlier version to go back to{}",
-        before.unwrap_or_default()
-    )
+    "there is no earlier version to go back to".to_owned() + &before.unwrap_or_default()
 }
 
 /// How a version becomes active.

@@ -20,7 +20,7 @@ use trueup_instance::{Instances, Program, StartError, Worlds, names};
 use trueup_journal::{Accepted, Event};
 
 use crate::gate::{self, Gate, Mode, Verdict};
-use crate::load::Loader;
+use crate::load::{Loader, named};
 
 /// The step at which a candidate was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
@@ -161,11 +161,8 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
     if worlds.iter().any(|world| world.name == program.world.name) {
         return Ok(());
     }
-    let (guest, world, wanted) = (&program.guest, program.world.name, names(worlds, " or "));
-    let why = format!(
-        "guest `{}@{}` is of the world {world}, must be of {wanted}",
-        guest.name, guest.version
-    );
+    let (guest, world, wanted) = (named(&program.guest), program.world.name, names(worlds, " or "));
+    let why = format!("guest `{guest}` is of the world {world}, must be of {wanted}");
     Err(Refused::new(Step::World, why))
 }
 
@@ -190,10 +187,8 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
         };
         let grants = &active.grants;
         if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
-            let why = format!(
-                "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
-                active.name
-            );
+            let section = format!("[guests.{}] grants nothing of `{capability}`", active.name);
+            let why = format!("it asks `{import}`, which the active version does not, and {section}");
             return Err(Refused::new(Step::Grants, why));
         }
     }
@@ -225,10 +220,9 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refus
     // A snapshot is taken between calls, where a recording has no place for questions.
     let mut entries = instance.host_mut().tape.take_entries().into_iter();
     if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {
-        let (guest, asked) = (&instances.program.guest, ask.name);
+        let (guest, asked) = (named(&instances.program.guest), ask.name);
         let why = format!(
-            "guest `{}@{}` asks `{asked}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
-            guest.name, guest.version
+            "guest `{guest}` asks `{asked}` in `lifecycle.snapshot`, which may use nothing but log and metrics"
         );
         return Err(Refused::new(Step::Load, why));
     }

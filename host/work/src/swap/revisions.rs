@@ -94,12 +94,11 @@ impl Revision {
 
     /// Whether it may be active if these keys are required.
     pub fn is_vouched_for(&self, verify: &Verify) -> bool {
+        let Some(vouched) = &self.vouched else {
+            return verify.keys.is_empty();
+        };
         let mut keys = verify.keys.iter().map(|key| key.display().to_string());
-        verify.keys.is_empty()
-            || self
-                .vouched
-                .as_ref()
-                .is_some_and(|vouched| vouched == HOST || keys.any(|key| key == *vouched))
+        verify.keys.is_empty() || vouched == HOST || keys.any(|key| key == *vouched)
     }
 }
 
@@ -185,15 +184,10 @@ impl Revisions {
     pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
         let file = Self::place(state_dir, name);
         let anchor_file = file.with_extension("anchor");
-        let to_begin_anew = format!(
-            "move it and {} away to begin with what the configuration names",
-            anchor_file.display()
-        );
+        let (shown, anchor_shown) = (file.display(), anchor_file.display());
+        let to_begin_anew = format!("move it and {anchor_shown} away to begin with what the configuration names");
         let unread = |reason: &dyn Display, next: &str| {
-            format!(
-                "revisions of guest `{name}`: can't read {}: {reason}; {next}",
-                file.display()
-            )
+            format!("revisions of guest `{name}`: can't read {shown}: {reason}; {next}")
         };
         let damaged = |reason: &dyn Display| unread(reason, &to_begin_anew);
         let failed = |error: &io::Error, of: &str| unread(&format_args!("{of}{error}"), next(error, &to_begin_anew));
@@ -203,33 +197,31 @@ impl Revisions {
             let reason = format_args!("format was {newer}, must be {FORMAT}");
             return Err(unread(&reason, "start the trueup that wrote it, or a newer one"));
         }
-        let document: Option<Document> = read
-            .map(serde_json::from_value)
-            .transpose()
-            .map_err(|error| damaged(&error))?;
+        let document = read.map(serde_json::from_value::<Document>).transpose();
+        let document = document.map_err(|error| damaged(&error))?;
         let anchor = files::read_sealed::<Anchor>(&anchor_file).map_err(|error| failed(&error, "its anchor: "))?;
         let newest = document.as_ref().and_then(|document| document.revisions.last());
         if let Some(anchor) = &anchor
             && newest.map_or(0, |newest| newest.revision) < anchor.revision
         {
+            let lost = newest.map_or("is missing or empty", |_| "is an older one");
+            let Anchor {
+                revision,
+                guest,
+                digest,
+            } = anchor;
             return Err(format!(
-                "revisions of guest `{name}`: {} {}, though revision {}, `{}` ({}), was active; restore it, or {to_begin_anew}",
-                file.display(),
-                newest.map_or("is missing or empty", |_| "is an older one"),
-                anchor.revision,
-                anchor.guest,
-                anchor.digest,
+                "revisions of guest `{name}`: {shown} {lost}, though revision {revision}, `{guest}` ({digest}), was active; \
+                 restore it, or {to_begin_anew}"
             ));
         }
         let document = document.unwrap_or(Document {
             format: FORMAT,
             ..Document::default()
         });
-        if document.format != FORMAT {
-            return Err(damaged(&format_args!(
-                "format was {}, must be {FORMAT}",
-                document.format
-            )));
+        let format = document.format;
+        if format != FORMAT {
+            return Err(damaged(&format_args!("format was {format}, must be {FORMAT}")));
         }
         let numbers = document.revisions.iter().map(|revision| revision.revision);
         if !numbers.is_sorted_by(|a, b| a < b) {
@@ -306,10 +298,8 @@ impl Revisions {
         if revision.by != By::Configuration
             && let Some(seen) = document.refused.take()
         {
-            document.configured = Some(Configured {
-                was_refused: true,
-                ..seen
-            });
+            let was_refused = true;
+            document.configured = Some(Configured { was_refused, ..seen });
         }
         document.revisions.push(revision);
         let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);

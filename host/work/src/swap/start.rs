@@ -11,6 +11,7 @@ use trueup_registry::{NoGuest, NotLoaded, Reference};
 use super::fetch::{Fetched, Guests};
 use super::proof::{Against, Refused, Step, accepted, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
+use crate::load::named;
 use crate::setup::SetupError;
 
 /// A guest at the start.
@@ -54,11 +55,12 @@ pub(crate) async fn begin(
         afresh: section.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
         ..instances(program)
     };
-    match (section.reserves().await, &active) {
-        (Ok(()), _) => {}
+    if let Err(error) = section.reserves().await {
         // At a first start the operator must correct it now. Otherwise the active version goes on all the same.
-        (Err(error), None) => return Err(error),
-        (Err(error), Some(_)) => tracing::warn!("{error}"),
+        if active.is_none() {
+            return Err(error);
+        }
+        tracing::warn!("{error}");
     }
     let fetched = match section.fetched().await {
         Ok(fetched) => fetched,
@@ -84,20 +86,12 @@ pub(crate) async fn begin(
         Some(active) => match section.proven(&fetched.program, &instances(Arc::clone(&active))).await {
             Ok(()) => instances(Arc::clone(&fetched.program)),
             Err(refused) => {
-                if write {
-                    let noted = revisions.refuse(configured);
-                    noted.map_err(|error| section.failed(&error))?;
-                }
+                let noted = if write { revisions.refuse(configured) } else { Ok(()) };
+                noted.map_err(|error| section.failed(&error))?;
                 return section.refused(&refused, instances(active), revisions).await;
             }
         },
-        // It is tested by itself.
-        None => {
-            let fetched = instances(Arc::clone(&fetched.program));
-            let tested = self_test(&fetched, &section.guest.proof, &section.guests.loader).await;
-            tested.map_err(|refused| section.misused(&refused.to_string()))?;
-            fetched
-        }
+        None => section.tested(instances(Arc::clone(&fetched.program))).await?,
     };
     let mut begun = section.begun(with, revisions, None).await?;
     if begun.instances.program.guest.digest != fetched.program.guest.digest {
@@ -154,20 +148,16 @@ impl GuestSection<'_> {
     /// Another version is active than the configuration names: a command made it so.
     fn other(&self, begun: &Begun) -> String {
         let active = active_of(&begun.instances.program, &begun.revisions);
-        format!(
-            "guest `{}`: {active} is active{}, not {}, which the configuration names",
-            self.name,
-            self.note_of_settings(&begun.instances),
-            self.guest.reference
-        )
+        let (name, with) = (self.name, self.note_of_settings(&begun.instances));
+        let other = &self.guest.reference;
+        format!("guest `{name}`: {active} is active{with}, not {other}, which the configuration names")
     }
 
     /// Text to append if the active version does not run with the configured settings.
     fn note_of_settings(&self, active: &Instances) -> &'static str {
-        match active.settings == self.guest.settings {
-            true => "",
-            false => " with its own settings, not those of the configuration",
-        }
+        let is_own = active.settings != self.guest.settings;
+        let note = is_own.then_some(" with its own settings, not those of the configuration");
+        note.unwrap_or_default()
     }
 
     /// The configured version is refused, and with it the settings that came with it. The active version goes on with
@@ -224,6 +214,13 @@ impl GuestSection<'_> {
         Ok(())
     }
 
+    /// Tests the configured version by itself: there is no active one.
+    async fn tested(&self, fetched: Instances) -> Result<Instances, SetupError> {
+        let tested = self_test(&fetched, &self.guest.proof, &self.guests.loader).await;
+        let tested = tested.map(|_| fetched);
+        tested.map_err(|refused| self.misused(&refused.to_string()))
+    }
+
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
     /// the active version goes on. If it was edited, or the guest does not match the lock file or the keys, that is
     /// an error.
@@ -246,12 +243,8 @@ impl GuestSection<'_> {
     }
 
     fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
-        format!(
-            "guest `{}`: {} is {refused}; {} stays active",
-            self.name,
-            self.guest.reference,
-            active_of(active, revisions)
-        )
+        let (name, reference, active) = (self.name, &self.guest.reference, active_of(active, revisions));
+        format!("guest `{name}`: {reference} is {refused}; {active} stays active")
     }
 
     /// The version that was active last. `None` if there is none, or it is lost.
@@ -263,11 +256,8 @@ impl GuestSection<'_> {
             return Ok(None);
         };
         let goes_on = |why: &str| {
-            tracing::warn!(
-                "guest `{}`: revision {} {why}: going on with what the configuration names",
-                self.name,
-                active.revision
-            );
+            let (name, revision) = (self.name, active.revision);
+            tracing::warn!("guest `{name}`: revision {revision} {why}: going on with what the configuration names");
             Ok(None)
         };
         if !active.is_vouched_for(&self.guest.verify) {
@@ -317,9 +307,8 @@ impl GuestSection<'_> {
         let unlocked = self.guests.loader.registry.check_lock();
         if let (OnFailure::FallBack(reference), Ok(())) = (&self.guest.failure.on_failure, unlocked) {
             let fall_back = self.guests.named(reference, &self.guest.verify).await;
-            fall_back
-                .and_then(|fall_back| of_world(&fall_back.program, self.worlds))
-                .map_err(|refused| self.misused(&format!("fall_back: {}", refused.why)))?;
+            let checked = fall_back.and_then(|fall_back| of_world(&fall_back.program, self.worlds));
+            checked.map_err(|refused| self.misused(&format!("fall_back: {}", refused.why)))?;
         }
         Ok(())
     }
@@ -349,7 +338,7 @@ impl GuestSection<'_> {
 /// The active version, with its number.
 fn active_of(active: &Program, revisions: &Revisions) -> String {
     let number = revisions.active().map_or(0, |active| active.revision);
-    format!("revision {number} (`{}@{}`)", active.guest.name, active.guest.version)
+    format!("revision {number} (`{}`)", named(&active.guest))
 }
 
 /// Why the configured guest is not available.
