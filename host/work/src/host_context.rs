@@ -142,13 +142,11 @@ impl HostContext {
         if let Some(etcd) = &*opened {
             return Ok(Arc::clone(etcd));
         }
-        let open = if self.writes {
-            crate::etcd::open
-        } else {
-            crate::etcd::planned
+        let etcd = match self.writes {
+            true => crate::etcd::open(&config.etcd),
+            false => crate::etcd::planned(&config.etcd),
         };
-        let etcd = open(&config.etcd).map_err(SetupError::Misused)?;
-        Ok(Arc::clone(opened.insert(etcd)))
+        Ok(Arc::clone(opened.insert(etcd.map_err(SetupError::Misused)?)))
     }
 
     /// The packet filter that the configuration names; in a plan, one that accepts everything and does nothing.
@@ -174,17 +172,16 @@ impl HostContext {
 
     /// What an instance has without any capability. `key`: its own stream of random numbers.
     pub fn backends(&self, seed: u64, key: &str, quotas: &Arc<Quotas>) -> Backends {
-        let others = if self.writes {
-            Backends::default
-        } else {
-            Instances::trial
+        let others = match self.writes {
+            true => Backends::default(),
+            false => Instances::trial(),
         };
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
             quotas: Arc::clone(quotas),
             audit: self.audit.clone(),
-            ..others()
+            ..others
         }
     }
 

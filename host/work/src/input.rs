@@ -165,10 +165,9 @@ pub fn nothing_there(is_cluster: bool) -> String {
 
 /// The message for a source without a Node, although load balancers have servers.
 pub(crate) fn no_nodes(is_cluster: bool) -> String {
-    let source = if is_cluster {
-        "the cluster has"
-    } else {
-        "the manifests hold"
+    let source = match is_cluster {
+        true => "the cluster has",
+        false => "the manifests hold",
     };
     format!(
         "{source} no Node at all: what was known of them stays, and nothing is removed; leave one that is not Ready, where no \

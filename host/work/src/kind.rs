@@ -198,8 +198,8 @@ impl<'a> Begin<'a> {
     /// # Errors
     /// If the configuration has no source.
     pub fn input(&mut self) -> Result<Input, SetupError> {
-        let none = || SetupError::Failed("the configuration has no source".to_owned());
-        self.inputs.pop().ok_or_else(none)
+        let input = self.inputs.pop();
+        input.ok_or_else(|| SetupError::Failed("the configuration has no source".to_owned()))
     }
 }
 
@@ -242,10 +242,8 @@ impl<'a> RunContext<'a> {
 
     /// Whether the state folder belongs to the cluster of the source. Asked once, and all loops wait for the answer.
     pub async fn belongs(&self) -> Result<(), String> {
-        let ask = async || match &self.client {
-            Some(client) => cluster::belongs(self.state_dir, client).await,
-            None => Ok(()),
-        };
+        let Some(client) = &self.client else { return Ok(()) };
+        let ask = || cluster::belongs(self.state_dir, client);
         self.belongs.get_or_init(ask).await.clone()
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Resource as _;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Recorder};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use trueup_base::fence::Fence;
@@ -155,8 +155,7 @@ fn write(
             series.recorder.clone()
         }
         _ => {
-            let reporter = Reporter::from(CONTROLLER);
-            let recorder = Recorder::new(cluster.client(), reporter);
+            let recorder = Recorder::new(cluster.client(), CONTROLLER.into());
             let series = Series {
                 uid,
                 note: note.clone(),
@@ -169,10 +168,9 @@ fn write(
     };
     let about = service.object_ref(&());
     let event = Event {
-        type_: if said.warning {
-            EventType::Warning
-        } else {
-            EventType::Normal
+        type_: match said.warning {
+            true => EventType::Warning,
+            false => EventType::Normal,
         },
         reason: said.reason.to_owned(),
         note: Some(note),

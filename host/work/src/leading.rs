@@ -25,9 +25,8 @@ const RESIGN_MAX: Duration = Duration::from_secs(5);
 
 /// One host's part in the leader election.
 pub struct Leading {
-    /// What the election was begun with. `None` if this host is alone.
-    begun_with: Option<BegunWith>,
     leadership: Leadership,
+    /// `None` if this host is alone.
     campaign: Option<Campaign>,
 }
 
@@ -107,6 +106,7 @@ impl Leadership {
 }
 
 struct Campaign {
+    begun_with: BegunWith,
     election: Arc<Election>,
     /// Starts the campaign. The host sends it once everything needed to act is ready.
     begin: Option<oneshot::Sender<()>>,
@@ -117,17 +117,18 @@ struct Campaign {
 impl Leading {
     /// For a host that is alone, which always acts.
     pub fn alone() -> Self {
+        // Without a sender the term never changes.
+        let term = watch::Sender::new(Some(Term::default())).subscribe();
+        Self::of(term, Fence::open(), None)
+    }
+
+    fn of(term: watch::Receiver<Option<Term>>, fence: Fence, campaign: Option<Campaign>) -> Self {
         let leadership = Leadership {
-            // Without a sender the term never changes.
-            term: watch::Sender::new(Some(Term::default())).subscribe(),
-            fence: Fence::open(),
+            term,
+            fence,
             left_behind: Arc::default(),
         };
-        Self {
-            begun_with: None,
-            leadership,
-            campaign: None,
-        }
+        Self { leadership, campaign }
     }
 
     /// Ready to campaign, if the configuration has an election. `longest_request`: the setting that says how long a
@@ -182,20 +183,14 @@ impl Leading {
             };
             tokio::join!(run, relay);
         });
-        Ok(Self {
-            begun_with: Some(begun_with),
-            leadership: Leadership {
-                term,
-                fence,
-                left_behind: Arc::default(),
-            },
-            campaign: Some(Campaign {
-                election,
-                begin: Some(begin),
-                resign,
-                task,
-            }),
-        })
+        let campaign = Campaign {
+            begun_with,
+            election,
+            begin: Some(begin),
+            resign,
+            task,
+        };
+        Ok(Self::of(term, fence, Some(campaign)))
     }
 
     /// Begins to campaign, if it has not begun. With `at_once`, the Lease must be free now.
@@ -231,7 +226,8 @@ impl Leading {
 
     /// Whether it can continue with this configuration.
     pub fn fits(&self, config: &Config) -> bool {
-        self.begun_with == BegunWith::new(config) && !self.leadership.left_behind.load(Ordering::SeqCst)
+        let begun_with = self.campaign.as_ref().map(|campaign| &campaign.begun_with);
+        begun_with == BegunWith::new(config).as_ref() && !self.leadership.left_behind.load(Ordering::SeqCst)
     }
 
     /// Whether this host acts. Observes changes.

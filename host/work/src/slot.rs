@@ -143,7 +143,7 @@ impl InstanceSlot {
 
     fn begun(&mut self, instance: Result<Instance, OpenError>, version: Arc<Instances>) -> Result<(), Failure> {
         self.live = Some(Open {
-            instance: instance.map_err(shown)?,
+            instance: instance.map_err(|error| shown(with_causes(error)))?,
             base: Arc::clone(&version),
             version,
         });
@@ -256,21 +256,18 @@ impl InstanceSlot {
         let calling = self.active.call(at_ms, &self.key, &mut open.instance, call, &args);
         let calling = calling.instrument(span.clone());
         let answer = match about.sleeps_max {
-            None => Ok(calling.await),
-            Some(max) => tokio::time::timeout(max, calling).await.map_err(|_| max.as_secs()),
+            None => Some(calling.await),
+            Some(max) => tokio::time::timeout(max, calling).await.ok(),
         };
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(seconds) => {
-                let error = format!("`{call}` slept for more than {seconds} s");
-                decisions::came(&span, Some(&error));
-                self.cancel(open, error.clone());
-                return Err(Failure::of_guest(error));
-            }
+        let Some(answer) = answer else {
+            let seconds = about.sleeps_max.unwrap_or_default().as_secs();
+            let error = format!("`{call}` slept for more than {seconds} s");
+            decisions::came(&span, Some(&error));
+            self.cancel(open, error.clone());
+            return Err(Failure::of_guest(error));
         };
         let error = match &answer {
-            Ok(result) if result.get().starts_with("{\"Err\"") => Some(result.get().to_owned()),
-            Ok(_) => None,
+            Ok(result) => Some(result.get().to_owned()).filter(|result| result.starts_with("{\"Err\"")),
             Err(error) => Some(error.to_string()),
         };
         decisions::came(&span, error.as_deref());
@@ -346,12 +343,11 @@ impl InstanceSlot {
     /// If it can't. There is then no instance.
     pub async fn rotate(&mut self) -> Result<(), Failure> {
         self.last_entry = self.last_entry();
-        let Some(open) = self.live.take() else {
-            return Ok(());
-        };
-        let rotated = open.version.rotate_if_long(open.instance).await;
-        let instance = rotated.map_err(shown)?;
-        self.live = Some(Open { instance, ..open });
+        if let Some(open) = self.live.take() {
+            let rotated = open.version.rotate_if_long(open.instance).await;
+            let instance = rotated.map_err(|error| shown(with_causes(error)))?;
+            self.live = Some(Open { instance, ..open });
+        }
         Ok(())
     }
 

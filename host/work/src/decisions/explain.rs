@@ -9,9 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::calls::{CallReport, Recordings};
-use super::cause::Cause;
+use super::cause::{Cause, Causes, TimedCause};
 use super::fields::{Fields, differing, is_default};
-use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
 use super::{record, recorded};
 use crate::files;

@@ -17,17 +17,15 @@ mod calls;
 mod cause;
 mod explain;
 mod fields;
-mod pending;
 mod record;
 mod recorded;
 
 pub use self::calls::{CallReport, DesiredChange, WRITES_MAX};
-pub use self::cause::{Cause, ChangeKind, ChangedNodes, ChangedObject, Input};
+pub use self::cause::{CAUSES_MAX, Cause, ChangeKind, ChangedNodes, ChangedObject, Input, TimedCause};
 pub use self::explain::{Explained, Explanation, Now, Origin, ReportedCall, Selection, explain, nearest};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
-pub use self::pending::{CAUSES_MAX, TimedCause};
 pub use self::record::{Decision, FILE_BYTES_MAX, FORMAT, JobResult, Record, SPAN_TARGET, name_traces};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
-pub(crate) use self::pending::PendingCauses;
+pub(crate) use self::cause::PendingCauses;
 pub(crate) use self::record::{JobRecorder, came, span};

@@ -17,9 +17,8 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;
 
-use super::cause::Cause;
+use super::cause::{Cause, Causes, TimedCause};
 use super::fields::is_default;
-use super::pending::{Causes, TimedCause};
 use crate::files::failed;
 use crate::lifecycle::failure::{Blame, End, Failure};
 
@@ -146,13 +145,11 @@ impl From<&End> for JobResult {
         match end.clone() {
             Ok(false) => Self::True,
             Ok(true) => Self::Gone,
-            Err(Failure { blame: Blame::Cut, .. }) => Self::Interrupted,
-            Err(Failure {
-                blame: Blame::Host,
-                error,
-                ..
-            }) => Self::Failed { error },
-            Err(Failure { error, .. }) => Self::Fault { error },
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => Self::Interrupted,
+                Blame::Host => Self::Failed { error },
+                Blame::Guest => Self::Fault { error },
+            },
         }
     }
 }
@@ -213,17 +210,13 @@ impl JobRecorder {
     /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.
     pub(crate) fn begin(&mut self, host: &Host, call: &str, removes: bool) -> Span {
         let journal = host.tape.journal();
+        let n = journal.map(Journal::next_n);
         let span = span(host, call, &self.key, || self.why.words());
         let decision = Decision {
             removes,
             recording: journal.and_then(Journal::segment_path).map(Path::to_owned),
             trace: trace_of(&span),
-            ..Decision::new(
-                host.identity.clone(),
-                journal.map(Journal::next_n),
-                call,
-                SystemClock.now_ms(),
-            )
+            ..Decision::new(host.identity.clone(), n, call, SystemClock.now_ms())
         };
         self.open = Some(OpenCall {
             decision,

@@ -13,10 +13,9 @@ use trueup_capabilities::Identity;
 use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{CallReport, Recordings};
-use super::cause::Cause;
+use super::cause::{Cause, TimedCause};
 use super::explain::{Explained, Explanation, Selection, known, no_such, nothing, reported_call, set_aside};
 use super::fields::is_plain;
-use super::pending::TimedCause;
 use super::record::{Decision, FORMAT, JobResult, Record, function_of};
 
 /// Calls that only read: they explain no change.
@@ -197,16 +196,13 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
         recording: report.map(|report| report.file.clone()),
         ..made
     };
+    let (at_ms, request) = (call.at_ms, requested(call));
+    let cause = Cause::Request { request };
     let job = Record {
         format: FORMAT,
         key: instance.to_owned(),
-        causes: vec![TimedCause {
-            at_ms: call.at_ms,
-            cause: Cause::Request {
-                request: requested(call),
-            },
-        }],
-        began_ms: call.at_ms,
+        causes: vec![TimedCause { at_ms, cause }],
+        began_ms: at_ms,
         decisions: vec![made],
         came: match failed {
             Some(error) => JobResult::Failed { error },
@@ -264,10 +260,10 @@ fn given(call: &str, args: &Value) -> String {
         (Some((kind, _)), Some(id)) => format!("input: {kind} {id}"),
         (Some((kind, value)), None) => {
             let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
-            match name.or_else(|| is_plain(value).then(|| value.to_string())) {
-                Some(of) => format!("input: {kind} {of}"),
-                None => format!("input: {kind}"),
-            }
+            let of = name.or_else(|| is_plain(value).then(|| value.to_string()));
+            format!("input: {kind} {}", of.unwrap_or_default())
+                .trim_end()
+                .to_owned()
         }
         (None, Some(id)) => format!("input: {id}"),
         (None, None) => format!("input: {}", function_of(call)),

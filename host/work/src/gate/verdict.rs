@@ -165,9 +165,8 @@ impl Verdict {
         match (&self.refused, &self.first) {
             (Some(why), _) => write!(f, "refused: {why}"),
             (None, Some(first)) => {
-                let differ = counted(self.differ, "differs", "differ");
-                let (count, differ) = differ.split_once(' ').unwrap_or_default();
-                write!(f, "{count} of {calls} in {recordings} {differ}; {first}")
+                let differ = if self.differ == 1 { "differs" } else { "differ" };
+                write!(f, "{} of {calls} in {recordings} {differ}; {first}", self.differ)
             }
             (None, None) if self.mode == Mode::Off => {
                 let snapshots = counted(self.recordings, "snapshot", "snapshots");

@@ -83,6 +83,7 @@ impl<'a, W: Reconciler> Keyed<'a, W> {
     pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext<'a>) -> Result<Self, SetupError> {
         let (config, host_context, active) = (setup.config, setup.host_context, &setup.active);
         let (once, supervision) = (context.once, context.supervision);
+        let policy = setup.guest.failure.clone();
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
@@ -117,11 +118,7 @@ impl<'a, W: Reconciler> Keyed<'a, W> {
             last_results: BTreeMap::new(),
             effects: Effects::default(),
             unreported: BTreeMap::new(),
-            supervisor: Supervisor::new(
-                supervision.quarantine,
-                setup.guest.failure.clone(),
-                supervision.fall_back,
-            ),
+            supervisor: Supervisor::new(supervision.quarantine, policy, supervision.fall_back),
             pending: PendingCauses::new(first_cause),
             became_active: None,
             urgent_keys,

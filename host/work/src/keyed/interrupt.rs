@@ -61,6 +61,7 @@ pub(crate) enum Waits {
 }
 
 /// The interrupt of one turn. The clock and the pace of its calls listen to it.
+#[derive(Default)]
 pub(crate) struct Interrupt {
     wanted: watch::Sender<bool>,
     asleep: Notify,
@@ -68,14 +69,6 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            wanted: watch::Sender::new(false),
-            asleep: Notify::new(),
-            waits: Mutex::default(),
-        })
-    }
-
     /// What its call waits for now. `None` if it waits for neither.
     pub(crate) fn waits(&self) -> Option<Waits> {
         *self.waits.lock()
@@ -255,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_does_not_sleep_is_not_interrupted() {
-        let interrupt = Interrupt::new();
+        let interrupt: Arc<Interrupt> = Arc::default();
         interrupt.want();
         assert!(
             tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
@@ -272,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sleep_ends_by_itself_or_never_where_an_interrupt_is_wanted() {
-        let interrupt = Interrupt::new();
+        let interrupt: Arc<Interrupt> = Arc::default();
         let clock = clock(&interrupt);
         clock.sleep_ms(1).await;
         assert!(

@@ -159,7 +159,7 @@ impl<W: Reconciler> Keyed<'_, W> {
             let active = Arc::clone(&self.shared.active);
             InstanceSlot::new(active, &instance, Backends::default())
         });
-        let interrupt = Interrupt::new();
+        let interrupt: Arc<Interrupt> = Arc::default();
         self.host_status.began(W::RULES.guest, &instance);
         let fence = self.leadership.fence().of_this_epoch();
         let decided = self.decided(&key);
@@ -391,13 +391,11 @@ impl<W: Reconciler> Keyed<'_, W> {
         let (outcome, error) = match &done.end {
             Ok(false) => (status::Outcome::True, None),
             Ok(true) => (status::Outcome::Gone, None),
-            Err(Failure { blame: Blame::Cut, .. }) => (status::Outcome::Interrupted, None),
-            Err(Failure {
-                blame: Blame::Host,
-                error,
-                ..
-            }) => (status::Outcome::Failed, Some(error.clone())),
-            Err(Failure { error, .. }) => (status::Outcome::Fault, Some(error.clone())),
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => (status::Outcome::Interrupted, None),
+                Blame::Host => (status::Outcome::Failed, Some(error.clone())),
+                Blame::Guest => (status::Outcome::Fault, Some(error.clone())),
+            },
         };
         let finished = Finished {
             outcome,
@@ -442,13 +440,8 @@ impl<W: Reconciler> Keyed<'_, W> {
     }
 
     fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
-        let SetAside {
-            instance,
-            error,
-            failures,
-            ..
-        } = &entry;
-        self.host_status.set_aside(W::RULES.guest, instance, error, *failures);
+        let (name, error, failures) = (&entry.instance, &entry.error, entry.failures);
+        self.host_status.set_aside(W::RULES.guest, name, error, failures);
         if is_new {
             self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));
             (self.report)(Event::from(&entry));

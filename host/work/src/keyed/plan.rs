@@ -20,7 +20,6 @@ use trueup_sources::Batch;
 use super::turn::{Shared, Turn};
 use super::{KeyedSetup, Reconciler, Wanted};
 use crate::decisions::JobRecorder;
-use crate::keyed::interrupt::Interrupt;
 use crate::lifecycle::quarantine::{SetAside, way_out};
 use crate::plan::{KeyPlan, Plan};
 use crate::setup::SetupError;
@@ -42,19 +41,17 @@ pub async fn plan<W: Reconciler>(
     let shared = Shared::new(&setup.active, 1, W::RULES.cut);
     let mut planned = Vec::new();
     for (key, desired) in wanted(world, setup, all, None, plan) {
-        let one = match desired {
-            Ok(desired) => turn(world, &shared, &key, desired).await,
-            Err(error) => KeyPlan {
-                error: Some(error),
-                ..KeyPlan::default()
-            },
-        };
-        planned.push(KeyPlan {
+        let mut one = KeyPlan {
             key: key.to_string(),
             guest: W::RULES.guest,
-            gone: !world.is_desired(&key),
-            ..one
-        });
+            ..KeyPlan::default()
+        };
+        match desired {
+            Ok(desired) => turn(world, &shared, &key, desired, &mut one).await,
+            Err(error) => one.error = Some(error),
+        }
+        one.gone = !world.is_desired(&key);
+        planned.push(one);
     }
     let writes = planned.iter().flat_map(|key| &key.writes);
     let going = writes.filter(|write| write.action == Action::Destroy).count() as u64;
@@ -122,18 +119,19 @@ pub fn wanted<W: Reconciler>(
     all_wanted
 }
 
-async fn turn<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, desired: W::Desired) -> KeyPlan {
-    let instance = key.to_string();
-    let slot = InstanceSlot::new(Arc::clone(&shared.active), &instance, Backends::default());
-    let decided = JobRecorder::planned(instance.clone());
-    let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Interrupt::new());
+async fn turn<W: Reconciler>(
+    world: &mut W,
+    shared: &Arc<Shared>,
+    key: &W::Key,
+    desired: W::Desired,
+    planned: &mut KeyPlan,
+) {
+    let slot = InstanceSlot::new(Arc::clone(&shared.active), &planned.key, Backends::default());
+    let decided = JobRecorder::planned(planned.key.clone());
+    let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Arc::default());
     let done = world.turn(key, desired, turn).await;
-    let plan = shared.active.plan.as_ref();
-    let (writes, untagged) = plan.map(|plan| plan.take(&instance)).unwrap_or_default();
-    KeyPlan {
-        untagged,
-        writes,
-        error: done.end.err().map(|failure| failure.error),
-        ..KeyPlan::default()
+    planned.error = done.end.err().map(|failure| failure.error);
+    if let Some(plan) = &shared.active.plan {
+        (planned.writes, planned.untagged) = plan.take(&planned.key);
     }
 }

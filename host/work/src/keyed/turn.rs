@@ -157,7 +157,7 @@ impl Turn {
         let interrupt = match self.shared.cut {
             CutCalls::Dropped => Arc::clone(&self.interrupt),
             // This one is never wanted, so no call is cut.
-            CutCalls::Finished => Interrupt::new(),
+            CutCalls::Finished => Arc::default(),
         };
         let pace = Arc::new(Interruptible {
             clock: backends.clock,

@@ -28,7 +28,8 @@ pub type UrgentKey = (String, oneshot::Sender<Result<(), String>>);
 /// The active version of one guest, and its shadow.
 pub struct Active {
     instances: RwLock<Arc<Instances>>,
-    shadow: RwLock<Option<Arc<Shadow>>>,
+    /// The candidate that is compared with it, or `None`.
+    pub(crate) shadow: RwLock<Option<Arc<Shadow>>>,
     /// The results of its calls, including those of earlier versions.
     pub calls: Calls,
     /// What its instances hold. Each new instance of the guest shares it.
@@ -95,16 +96,6 @@ impl Active {
         *self.instances.write() = instances;
     }
 
-    /// The candidate that is compared with it, or `None`.
-    pub(crate) fn shadow(&self) -> Option<Arc<Shadow>> {
-        self.shadow.read().clone()
-    }
-
-    /// Begins or ends a comparison.
-    pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) {
-        *self.shadow.write() = shadow;
-    }
-
     /// Calls an instance, counts the call, and tells the shadow if there is one. The shadow does not see a call whose
     /// future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
     pub(crate) async fn call(
@@ -120,7 +111,7 @@ impl Active {
         let n = instance.host().tape.journal().map(Journal::next_n);
         let begun = Instant::now();
         let answer = instance.call_at(at_ms, call, args).await;
-        if let Some(shadow) = self.shadow() {
+        if let Some(shadow) = &*self.shadow.read() {
             shadow.observe(key, &instance.program().guest.digest, n, begun.elapsed());
         }
         counted.end(answer.is_ok());

@@ -2,7 +2,7 @@
 
 use trueup_controller::Outcome;
 use trueup_instance::dispatch::InvokeError;
-use trueup_instance::{OpenError, with_causes};
+use trueup_instance::with_causes;
 
 /// How the turn of a key ended: the key is in its desired state. With `true`, nothing of it is left.
 pub type End = Result<bool, Failure>;
@@ -67,12 +67,6 @@ impl From<InvokeError> for Failure {
     fn from(error: InvokeError) -> Self {
         let blame = if error.is_fault() { Blame::Guest } else { Blame::Host };
         Self::new(blame, with_causes(error))
-    }
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        Self::from(with_causes(error))
     }
 }
 

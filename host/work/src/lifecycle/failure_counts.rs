@@ -115,10 +115,8 @@ impl FailureCount {
             return None;
         };
         self.faults += 1;
-        (self.faults >= enough(policy)).then(|| TooMuch {
-            error: fault.error.clone(),
-            failures: self.faults,
-        })
+        let (error, failures) = (fault.error.clone(), self.faults);
+        (failures >= enough(policy)).then_some(TooMuch { error, failures })
     }
 }
 

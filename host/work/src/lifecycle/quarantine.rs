@@ -47,15 +47,14 @@ pub struct SetAside {
 impl SetAside {
     /// Sets aside from now an input with which a version of a guest failed too often.
     pub(crate) fn new(instances: &Instances, instance: String, input: String, too_much: TooMuch) -> Self {
-        let TooMuch { error, failures } = too_much;
         Self {
             journal: instances.recording(&instance),
             digest: instances.program.guest.digest.to_string(),
             input,
             at_ms: SystemClock.now_ms(),
-            error,
+            error: too_much.error,
             instance,
-            failures,
+            failures: too_much.failures,
         }
     }
 }

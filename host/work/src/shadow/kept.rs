@@ -48,8 +48,7 @@ impl Kept {
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            let number = entry.file_name().to_str().and_then(number_of);
-            if let Some(number) = number {
+            if let Some(number) = entry.file_name().to_str().and_then(number_of) {
                 found.push((number, entry.path(), entry.metadata()?.len()));
             }
         }
@@ -93,10 +92,9 @@ impl Kept {
     }
 
     fn remove_old(&mut self) -> io::Result<()> {
-        while self.files.len() > KEPT_FILES_MAX || (self.bytes > KEPT_BYTES_MAX && self.files.len() > 1) {
-            let Some((path, bytes)) = self.files.pop_front() else {
-                break;
-            };
+        while (self.files.len() > KEPT_FILES_MAX || (self.bytes > KEPT_BYTES_MAX && self.files.len() > 1))
+            && let Some((path, bytes)) = self.files.pop_front()
+        {
             self.bytes -= bytes;
             remove(&path)?;
         }

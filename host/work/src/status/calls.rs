@@ -46,12 +46,10 @@ impl Calls {
     /// Counts by outcome: `answered` (also with an error from the guest), `fault` (the guest trapped or exceeded a
     /// limit), `cut` (interrupted while it slept).
     pub fn outcomes(&self) -> [(&'static str, u64); 3] {
-        let counted = self.0.lock();
-        [
-            ("answered", counted.answered),
-            ("cut", counted.cut),
-            ("fault", counted.faults),
-        ]
+        let Counted {
+            answered, cut, faults, ..
+        } = *self.0.lock();
+        [("answered", answered), ("cut", cut), ("fault", faults)]
     }
 
     /// How long the calls took together that ended since this was last asked.

@@ -36,11 +36,8 @@ pub(crate) struct Guests {
 
 impl Guests {
     pub(crate) fn new(loader: Loader, store: Store) -> Self {
-        Self {
-            loader,
-            store,
-            loaded: Arc::default(),
-        }
+        let loaded = Arc::default();
+        Self { loader, store, loaded }
     }
 
     /// The guest that a reference names, as the configuration requires: pinned by its lock, and signed if signatures

@@ -222,13 +222,12 @@ pub(crate) struct FallBackRequests {
 impl FallBackRequests {
     /// Starts without a request.
     pub(crate) fn new(requests: mpsc::UnboundedSender<FallBack>, policy: &FailurePolicy) -> Self {
-        let to = match &policy.on_failure {
-            OnFailure::FallBack(to) => Some(to.clone()),
-            OnFailure::Hold | OnFailure::Retry => None,
-        };
         Self {
             requests,
-            to,
+            to: match &policy.on_failure {
+                OnFailure::FallBack(to) => Some(to.clone()),
+                OnFailure::Hold | OnFailure::Retry => None,
+            },
             under_way: None,
         }
     }

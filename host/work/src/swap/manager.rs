@@ -74,7 +74,8 @@ impl Manager {
     /// Every guest and its state, by name.
     pub fn each(&self) -> impl Iterator<Item = (&Managed, GuestStatus)> {
         let status = |managed: &Managed| {
-            let shadow = managed.active.shadow().map(|shadow| managed.compared_so_far(&shadow));
+            let shadow = managed.active.shadow.read().clone();
+            let shadow = shadow.map(|shadow| managed.compared_so_far(&shadow));
             GuestStatus {
                 guest: managed.name.to_owned(),
                 active: managed.revisions.lock().active().cloned(),
@@ -158,42 +159,41 @@ impl Manager {
         let _changing = changing(managed)?;
         let (target, afresh) = {
             let revisions = managed.revisions.lock();
-            let (target, missing) = match to {
-                None => (revisions.previous(), no_previous(name, &revisions)),
-                Some(number) => (
-                    revisions.numbered(number),
-                    format!("there is no revision {number}; see `trueup guest history {name}`"),
-                ),
+            let target = match to {
+                None => revisions.previous().ok_or_else(|| no_previous(name, &revisions)),
+                Some(number) => revisions
+                    .numbered(number)
+                    .ok_or_else(|| format!("there is no revision {number}; see `trueup guest history {name}`")),
             };
-            let target = target.ok_or_else(|| ManageError::nothing(name, missing))?;
+            let target = target.map_err(|missing| ManageError::nothing(name, missing))?;
             // If the state did not come here from that version, it does not go back there.
             let since = revisions.all().iter();
             let mut since = since.filter(|revision| revision.revision >= target.revision);
             (target.clone(), since.any(|revision| revision.afresh))
         };
-        let kept = self.kept(managed, &target);
+        let fetched = self.kept(managed, &target);
         let activation = Activation {
-            reference: target.reference.clone(),
+            note: Some(format!("to revision {}", target.revision)),
+            reference: target.reference,
             by: By::Rollback,
             proof: Proof { afresh, ..trusted() },
             dry_run: false,
-            note: Some(format!("to revision {}", target.revision)),
         };
-        let fetched = kept.map(|program| Fetched {
-            program,
-            bytes: None,
-            vouched: target.vouched,
-        });
         self.activate(managed, fetched, activation).await
     }
 
     /// A version that was once active, if the keys that are now required allow it.
-    fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
+    fn kept(&self, managed: &Managed, target: &Revision) -> Result<Fetched, Refused> {
         let not = |why: &str| Refused::new(Step::Load, format!("revision {} {why}", target.revision));
         if !target.is_vouched_for(&managed.config.verify) {
             return Err(not("is signed by no key of `verify`"));
         }
-        self.guests.kept(&target.digest)?.ok_or_else(|| not("is kept no more"))
+        let program = self.guests.kept(&target.digest)?;
+        Ok(Fetched {
+            program: program.ok_or_else(|| not("is kept no more"))?,
+            bytes: None,
+            vouched: target.vouched.clone(),
+        })
     }
 
     /// Makes the version of the failure policy active, in place of the one that failed. It is trusted, so there is no
@@ -248,9 +248,10 @@ impl Manager {
                      the gate refuses it, then `kill -HUP {id}`"
                 );
             }
-            let active = managed.revisions.lock().active().map_or_else(String::new, |active| {
-                format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
-            });
+            let revisions = managed.revisions.lock();
+            let active = revisions.active();
+            let active = active.map(|it| format!("revision {} (`{}@{}`)", it.revision, it.name, it.version));
+            let active = active.unwrap_or_default();
             ManageError::refused(managed.name, &activation.reference, &refused, &active)
         };
         let activated = self.try_activate(managed, fetched, &activation).await;
@@ -329,7 +330,14 @@ impl Manager {
         let fetched = self.guests.named(reference, &managed.config.verify).await;
         let mut candidate = fetched.map_err(refused)?;
         let program = &candidate.program;
-        self.is_not_compared(name, program)?;
+        if let Ok((_, before)) = self.compared(name)
+            && before.candidate.program.guest.digest == program.guest.digest
+        {
+            let (reference, count) = (&before.reference, before.shadow.status().compared);
+            let next = format!("to begin again: trueup guest shadow stop {name}");
+            let why = format!("{reference} runs in shadow already, and {count} of its calls are compared; {next}");
+            return Err(ManageError::nothing(name, why));
+        }
         of_world(program, managed.worlds).map_err(refused)?;
         let afresh = afresh || managed.config.proof.afresh;
         may_begin_afresh(program, afresh).map_err(refused)?;
@@ -342,7 +350,7 @@ impl Manager {
         let shadow = Arc::new(shadow);
         let status = shadow.status();
         self.end_shadow(managed);
-        managed.active.set_shadow(Some(Arc::clone(&shadow)));
+        *managed.active.shadow.write() = Some(Arc::clone(&shadow));
         *managed.compared.lock() = Some(Compared {
             shadow,
             candidate,
@@ -351,18 +359,6 @@ impl Manager {
         });
         self.write_down(managed, "shadow start", &reference.to_string(), "begun");
         Ok(status)
-    }
-
-    fn is_not_compared(&self, name: &str, program: &Program) -> Result<(), ManageError> {
-        let same = |(_, compared): &(_, Compared)| compared.candidate.program.guest.digest == program.guest.digest;
-        let Some((_, compared)) = self.compared(name).ok().filter(same) else {
-            return Ok(());
-        };
-        let count = compared.shadow.status().compared;
-        let next = format!("to begin again: trueup guest shadow stop {name}");
-        let reference = compared.reference;
-        let why = format!("{reference} runs in shadow already, and {count} of its calls are compared; {next}");
-        Err(ManageError::nothing(name, why))
     }
 
     /// The status of the comparison.
@@ -399,8 +395,8 @@ impl Manager {
         let (_, compared) = self.compared(name)?;
         compared.shadow.promotion_refused(None);
         let mut status = compared.shadow.watch();
-        let reached = status.borrow_and_update().same_in_a_row;
-        let Some(after) = after.filter(|after| *after > reached) else {
+        let same_in_a_row = status.borrow_and_update().same_in_a_row;
+        let Some(after) = after.filter(|after| *after > same_in_a_row) else {
             let activated = self.promote_now(managed, &compared).await?;
             return Ok(Promotion::Done(Box::new(activated)));
         };
@@ -413,10 +409,7 @@ impl Manager {
             }
         });
         *managed.promotion.lock() = Some(Awaited { after, task });
-        Ok(Promotion::Awaited {
-            after,
-            same_in_a_row: reached,
-        })
+        Ok(Promotion::Awaited { after, same_in_a_row })
     }
 
     /// The count was reached. Promotes the candidate once no other change is under way, if it is still compared then.
@@ -434,11 +427,8 @@ impl Manager {
 
     /// The caller must hold `changing`.
     async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
-        let shadow::Status {
-            compared: compared_count,
-            same,
-            ..
-        } = compared.shadow.status();
+        let status = compared.shadow.status();
+        let shown = format!("after {} calls in shadow, {} the same", status.compared, status.same);
         let activation = Activation {
             reference: compared.reference.clone(),
             by: By::Promote,
@@ -447,7 +437,7 @@ impl Manager {
                 ..managed.config.proof.clone()
             },
             dry_run: false,
-            note: Some(format!("after {compared_count} calls in shadow, {same} the same")),
+            note: Some(shown),
         };
         let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
         activated.inspect_err(|error| {
@@ -468,7 +458,7 @@ impl Manager {
     /// The candidate's thread ends when the last reference to the shadow is dropped.
     pub(super) fn end_shadow(&self, managed: &Managed) {
         *managed.promotion.lock() = None;
-        managed.active.set_shadow(None);
+        *managed.active.shadow.write() = None;
         *managed.compared.lock() = None;
     }
 }
@@ -476,12 +466,7 @@ impl Manager {
 /// Why a rollback names no version by itself.
 fn no_previous(name: &str, revisions: &Revisions) -> String {
     let before = revisions.before().map(|before| {
-        let Revision {
-            revision: to,
-            name: guest,
-            version,
-            ..
-        } = before;
+        let (guest, version, to) = (&before.name, &before.version, before.revision);
         format!("; for `{guest}@{version}`, which was active before: trueup guest rollback {name} --to {to}")
     });
     "there is no earlier version to go back to".to_owned() + &before.unwrap_or_default()
@@ -524,17 +509,15 @@ async fn hand_over(managed: &Managed, instances: Instances, revision: Revision) 
 /// A candidate beside the active version, both with the settings and limits of the active one.
 fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afresh: bool) -> shadow::Setup {
     let active = Instances::clone(&managed.active.instances());
+    let gate = managed.config.proof.gate;
+    let mode = if strict { Mode::Strict } else { gate };
     shadow::Setup {
         candidate: Instances {
             program: Arc::clone(candidate),
             afresh,
             ..active.clone()
         },
-        compare: gate::compares(if strict {
-            Mode::Strict
-        } else {
-            managed.config.proof.gate
-        }),
+        compare: gate::compares(mode),
         folder: active.state_dir.join("shadow").join(managed.name),
         active,
         metrics: Arc::clone(&managed.metrics),

@@ -148,11 +148,8 @@ pub(crate) async fn prove(
         let shown = verdict.shown_by(against.reference, proof.afresh, against.config);
         return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
     }
-    let report = Report {
-        self_test,
-        gate: Some(verdict),
-    };
-    Ok((instances, report))
+    let gate = Some(verdict);
+    Ok((instances, Report { self_test, gate }))
 }
 
 /// # Errors
@@ -180,12 +177,11 @@ pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Re
 /// Checks that something is granted of each capability that the candidate imports and the active version does not.
 /// Otherwise it would fail at each call.
 fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
+    let grants = &active.grants;
     let imports = program.guest.imports.iter();
-    for import in imports.filter(|import| !active.program.guest.imports.contains(import)) {
-        let Some(capability) = granted_by(import).map(|(_, granted)| granted.name) else {
-            continue;
-        };
-        let grants = &active.grants;
+    let imports = imports.filter(|import| !active.program.guest.imports.contains(import));
+    for (import, (_, granted)) in imports.filter_map(|import| Some((import, granted_by(import)?))) {
+        let capability = granted.name;
         if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
             let section = format!("[guests.{}] grants nothing of `{capability}`", active.name);
             let why = format!("it asks `{import}`, which the active version does not, and {section}");

@@ -205,11 +205,7 @@ impl Revisions {
             && newest.map_or(0, |newest| newest.revision) < anchor.revision
         {
             let lost = newest.map_or("is missing or empty", |_| "is an older one");
-            let Anchor {
-                revision,
-                guest,
-                digest,
-            } = anchor;
+            let (revision, guest, digest) = (anchor.revision, &anchor.guest, &anchor.digest);
             return Err(format!(
                 "revisions of guest `{name}`: {shown} {lost}, though revision {revision}, `{guest}` ({digest}), was active; \
                  restore it, or {to_begin_anew}"
