@@ -157,10 +157,8 @@ impl Leading {
         let (election, led) = (Arc::clone(&campaign), Arc::clone(&campaign));
         let term_of = move |role: &Role| {
             let status = role.is_leading().then(|| led.status())?;
-            Some(Term {
-                number: status.terms,
-                transitions: Some(status.transitions),
-            })
+            let (number, transitions) = (status.terms, Some(status.transitions));
+            Some(Term { number, transitions })
         };
         let (acting, term) = watch::channel(term_of(&role.borrow()));
         let (begin, begun) = oneshot::channel::<()>();

@@ -48,9 +48,7 @@ impl FromStr for Id {
 
 impl From<&ObjectRef> for Id {
     fn from(reference: &ObjectRef) -> Self {
-        Self {
-            namespace: reference.namespace.clone(),
-            name: reference.name.clone(),
-        }
+        let (namespace, name) = (reference.namespace.clone(), reference.name.clone());
+        Self { namespace, name }
     }
 }

@@ -330,11 +330,8 @@ impl InstanceSlot {
     pub fn entry(&self) -> Option<By> {
         let open = self.live.as_ref()?;
         let of = &open.instance.host().identity;
-        Some(By {
-            guest: of.guest.clone(),
-            instance: of.instance.clone(),
-            n: open.last_entry(),
-        })
+        let (guest, instance, n) = (of.guest.clone(), of.instance.clone(), open.last_entry());
+        Some(By { guest, instance, n })
     }
 
     /// Call between calls: continues in a new segment of the recording if the old one is long enough.

@@ -113,10 +113,8 @@ impl SocketPath {
                 Err(error) => return Err(failed(error)),
             },
         }
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+        let path = path.to_owned();
+        Ok(Self { path, _lock: lock })
     }
 
     /// Listens on the path.

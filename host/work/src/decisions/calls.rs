@@ -314,11 +314,8 @@ fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
 
 fn field(location: &str, old: Option<&Endpoint>, new: Option<&Endpoint>) -> Field {
     let text = |endpoint: &Endpoint| Value::from(shown::endpoint(endpoint));
-    Field {
-        path: location.to_owned(),
-        old: old.map(text),
-        new: new.map(text),
-    }
+    let (path, old, new) = (location.to_owned(), old.map(text), new.map(text));
+    Field { path, old, new }
 }
 
 fn by_location(args: &Value) -> Option<BTreeMap<String, BTreeSet<Endpoint>>> {

@@ -134,10 +134,8 @@ impl Cause {
 impl From<&SetAside> for Cause {
     /// The cause of a job that tries it again.
     fn from(entry: &SetAside) -> Self {
-        Self::Released {
-            since_ms: entry.at_ms,
-            error: entry.error.clone(),
-        }
+        let (since_ms, error) = (entry.at_ms, entry.error.clone());
+        Self::Released { since_ms, error }
     }
 }
 

@@ -125,10 +125,8 @@ impl Negs {
 
     pub(super) fn show(&self) -> NegsShown {
         let migrations = self.by_key.iter().filter_map(|(key, at)| {
-            Some(MigrationShown {
-                key: key.clone(),
-                migration: at.migration.clone()?,
-            })
+            let (key, migration) = (key.clone(), at.migration.clone()?);
+            Some(MigrationShown { key, migration })
         });
         let in_error_state = self.by_key.iter().filter(|(_, at)| at.in_error_state);
         let keys = in_error_state.clone().map(|(key, _)| key.clone());

@@ -12,9 +12,8 @@ use trueup_config::{FailurePolicy, Guest, OnFailure};
 use trueup_instance::Worlds;
 use trueup_registry::Reference;
 
-use super::fetch::Fetched;
 use super::manager::Manager;
-use super::proof::{Refused, Report};
+use super::proof::{Fetched, Refused, Report};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::Mode;
 use crate::lifecycle::active::{Active, Handover};

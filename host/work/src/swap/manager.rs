@@ -16,11 +16,10 @@ use trueup_config::Proof;
 use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
-use super::fetch::{Fetched, Guests};
 use super::managed::{
     Activated, Awaited, Candidate, Compared, Event, FallBack, GuestStatus, ManageError, Managed, Promotion,
 };
-use super::proof::{Against, Refused, Step, may_begin_afresh, of_world, prove, trusted};
+use super::proof::{Against, Fetched, Guests, Refused, Step, may_begin_afresh, of_world, prove, trusted};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::{self, Mode};
 use crate::lifecycle::active::Handover;

@@ -8,7 +8,6 @@
 //! A failure on the way leaves the active version as it is and says why. The loops and the IPAM actor make the calls,
 //! and take the handover between two calls.
 
-mod fetch;
 mod managed;
 mod manager;
 mod proof;
@@ -17,9 +16,9 @@ mod start;
 
 pub use self::managed::{Activated, Candidate, Event, FallBack, GuestStatus, ManageError, Promotion, fall_back};
 pub use self::manager::Manager;
+pub(crate) use self::proof::Guests;
 pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
-pub(crate) use self::fetch::Guests;
 pub(crate) use self::managed::{FallBackRequests, Managed};
 pub(crate) use self::start::{GuestSection, begin};

@@ -8,8 +8,7 @@ use trueup_config::{Guest, OnFailure};
 use trueup_instance::{Instances, Program, Worlds};
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 
-use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Refused, Step, accepted, initial_state, of_world, prove, self_test};
+use super::proof::{Against, Fetched, Guests, Refused, Step, accepted, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::load::named;
 use crate::setup::SetupError;
