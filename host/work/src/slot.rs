@@ -267,7 +267,8 @@ impl InstanceSlot {
             return Err(Failure::of_guest(error));
         };
         let error = match &answer {
-            Ok(result) => Some(result.get().to_owned()).filter(|result| result.starts_with("{\"Err\"")),
+            Ok(result) if result.get().starts_with("{\"Err\"") => Some(result.get().to_owned()),
+            Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
         decisions::came(&span, error.as_deref());

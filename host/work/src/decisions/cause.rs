@@ -417,9 +417,8 @@ impl Causes {
 mod tests {
     use serde_json::json;
 
-    use crate::objects::Id as Key;
-
     use super::*;
+    use crate::objects::Id as Key;
 
     fn input(change: ChangeKind, old: Value, new: Value) -> Input {
         Input {

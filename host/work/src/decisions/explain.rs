@@ -1,4 +1,5 @@
-//! Explains what was done about a key and why, from the state folder of a host that is running or ended long ago.
+//! Explains what was done about a key and why, from the state folder of a host that is running or ended long ago; or
+//! why there is nothing to explain.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -424,7 +425,6 @@ mod tests {
     use trueup_capabilities::meter::Effects;
 
     use super::super::record::FORMAT;
-
     use super::*;
 
     fn job(began_ms: u64, cause: Cause, came: JobResult) -> Record {

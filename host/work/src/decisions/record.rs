@@ -1,4 +1,13 @@
-//! One job of a key as one line: its causes, decisions and result.
+//! One job of a key as one line: its causes, decisions and result; the span of a decision; and the files of the lines.
+//!
+//! The host appends one line after each job. They are read from a folder that a host may be writing to:
+//!
+//! ```text
+//! state_dir/decisions/<guest>/<key>.jsonl      the newest lines
+//! state_dir/decisions/<guest>/<key>.old.jsonl  those before; replaced as a whole
+//! ```
+//! The host never syncs these files. If the host is killed, no line is lost; if the machine fails, the last ones may
+//! be. A reader skips torn lines, and a newline separates them from the next line.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -456,7 +465,6 @@ mod tests {
     use trueup_capabilities::meter::Effects;
 
     use super::super::{Cause, JobResult, TimedCause};
-
     use super::*;
 
     fn record(at_ms: u64, error: &str) -> Record {

@@ -377,7 +377,19 @@ struct File {
     accept: Vec<Spanned<Rule>>,
 }
 
-/// Reads the rules in `file`.
+/// Reads the file of accepted differences: which fields of which entries may differ, and why.
+///
+/// ```toml
+/// [[accept]]
+/// entry = "api.create"                      # a question; or "result of reconciliation.reconcile"
+/// field = "args.specs[*].backend.balance"   # as `trueup replay` names it; `[*]` any index, `**` anything below
+/// from = "leastconn"                        # only where the recording has this; without it, whatever it has
+/// to = "roundrobin"                         # only where the candidate has this
+/// why = "version 2 balances in turn"
+/// ```
+///
+/// `from` and `to` are TOML for JSON. TOML has no null, so a rule about null leaves the field out; JSON has no dates,
+/// so a rule with one never fits.
 ///
 /// # Errors
 /// One line with the file's name, and the line number if there is one: what was given, and what it must be.

@@ -1,4 +1,5 @@
-//! The active version of a guest and what watches it. The loop, its jobs and the manager share it.
+//! The active version of a guest, what watches it, and what a plan keeps of its calls. The loop, its jobs and the
+//! manager share it.
 //!
 //! A call that has begun ends on the version it began with. The next call looks here.
 
@@ -111,7 +112,8 @@ impl Active {
         let n = instance.host().tape.journal().map(Journal::next_n);
         let begun = Instant::now();
         let answer = instance.call_at(at_ms, call, args).await;
-        if let Some(shadow) = &*self.shadow.read() {
+        let shadow = self.shadow.read().clone();
+        if let Some(shadow) = shadow {
             shadow.observe(key, &instance.program().guest.digest, n, begun.elapsed());
         }
         counted.end(answer.is_ok());

@@ -177,8 +177,10 @@ impl Cycles {
         if others > 0 {
             error += &format!(", and so {}", counted(others, "other object", "other objects"));
         }
-        let failures = rounds;
-        Some(TooMuch { error, failures })
+        Some(TooMuch {
+            error,
+            failures: rounds,
+        })
     }
 
     /// The changes of each object that was created here.

@@ -102,8 +102,10 @@ impl Quarantine {
 
     /// The same for a plan: changes stay in memory.
     pub(crate) fn unwritten(self) -> Self {
-        let is_unwritten = true;
-        Self { is_unwritten, ..self }
+        Self {
+            is_unwritten: true,
+            ..self
+        }
     }
 
     /// All entries, by instance.

@@ -348,6 +348,10 @@ fn number(args: &RawValue, name: &str) -> Option<u64> {
 
 /// The requests of the active guest while it begins with this header at this time, with these waiting timers (when
 /// each is due, and its id). `None` if it asks more than can be answered here, or does not begin.
+///
+/// They are not recorded if the active instance did not begin there. A guest with timers schedules waiting timers anew
+/// in `restore`, and later calls name timers by their ids. This therefore begins the active guest once more, with the
+/// ids that its instance has.
 async fn asked(active: &Instances, header: &Header, now_ms: u64, timers: &[(u64, u64)]) -> Option<Vec<Entry>> {
     let settings: Value = parsed(&header.settings)?;
     let backends = Backends {
@@ -378,8 +382,9 @@ fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64,
         let Ask { name, args, answer } = match entry.event {
             Event::Call(call) => {
                 now_ms = call.at_ms;
-                let fired = number(&call.args, "timer").filter(|_| call.name == ON_TIMER);
-                fired.and_then(|timer| due.remove(&timer));
+                if call.name == ON_TIMER {
+                    number(&call.args, "timer").and_then(|timer| due.remove(&timer));
+                }
                 continue;
             }
             Event::Ask(ask) => ask,

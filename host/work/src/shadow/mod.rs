@@ -166,7 +166,7 @@ impl Shadow {
             .send_modify(|status| status.promotion_refused = refused);
     }
 
-    /// The results, as they change. Closed if the shadow has ended.
+    /// The results, as they change. Closed once the shadow is dropped and its thread has ended.
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.shared.status.subscribe()
     }
@@ -249,8 +249,8 @@ impl Worker {
         };
         match candidate.call(&self.versions, job).await {
             Ok(None) => {
-                self.shared.status.send_modify(Status::same);
                 self.shared.count(Verdict::Same);
+                self.shared.status.send_modify(Status::same);
             }
             Ok(Some(difference)) => self.not_same(job, &candidate, difference),
             Err(why) => return self.skip(job, &why),

@@ -345,7 +345,10 @@ impl Keys {
     /// A resync of a key ended. Returns how many in a row corrected its objects.
     pub(super) fn resynced(&mut self, line: &str, corrected: bool) -> u32 {
         let Some(entry) = self.all.get_mut(line) else { return 0 };
-        entry.corrections = entry.corrections.saturating_add(1) * u32::from(corrected);
+        entry.corrections = match corrected {
+            true => entry.corrections.saturating_add(1),
+            false => 0,
+        };
         entry.corrections
     }
 

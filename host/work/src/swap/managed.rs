@@ -1,4 +1,5 @@
-//! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done.
+//! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done. And
+//! the requests for another version of it, if its failure policy names one.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -284,7 +285,6 @@ pub async fn fall_back(manager: &Arc<Manager>, mut requests: mpsc::UnboundedRece
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn entry(instance: &str) -> SetAside {

@@ -294,8 +294,10 @@ impl Revisions {
         if revision.by != By::Configuration
             && let Some(seen) = document.refused.take()
         {
-            let was_refused = true;
-            document.configured = Some(Configured { was_refused, ..seen });
+            document.configured = Some(Configured {
+                was_refused: true,
+                ..seen
+            });
         }
         document.revisions.push(revision);
         let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);

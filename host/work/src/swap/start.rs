@@ -225,7 +225,7 @@ impl GuestSection<'_> {
     /// an error.
     fn without(
         &self,
-        (refused, at_first_start, is_vouched_for): Unavailable,
+        error: Unavailable,
         active: Option<Arc<Program>>,
         revisions: &Revisions,
     ) -> Result<(Arc<Program>, String), SetupError> {
@@ -233,11 +233,11 @@ impl GuestSection<'_> {
         let before = revisions.configured();
         let is_as_before = before.is_some_and(|before| before.reference == reference);
         match active {
-            Some(active) if is_as_before && !is_vouched_for => {
-                let problem = self.stays(&refused.to_string(), &active, revisions);
+            Some(active) if is_as_before && !error.is_vouched_for => {
+                let problem = self.stays(&error.refused.to_string(), &active, revisions);
                 Ok((active, problem))
             }
-            _ => Err(at_first_start),
+            _ => Err(error.at_first_start),
         }
     }
 
@@ -270,23 +270,29 @@ impl GuestSection<'_> {
     }
 
     async fn fetched(&self) -> Result<Fetched, Unavailable> {
-        let unlocked = |NoGuest(why): NoGuest| (Refused::new(Step::Load, why.clone()), SetupError::Misused(why), true);
+        let unlocked = |NoGuest(why): NoGuest| Unavailable {
+            refused: Refused::new(Step::Load, why.clone()),
+            at_first_start: SetupError::Misused(why),
+            is_vouched_for: true,
+        };
         let registry = &self.guests.loader.registry;
         registry.check_lock().map_err(unlocked)?;
         let reference = &self.guest.reference;
         let is_pinned = registry.pins(reference).map_err(unlocked)?;
         let is_vouched_for = is_pinned || !self.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
-        let refused = |refused: Refused| {
-            let at_first_start = self.misused(&refused.why);
-            (refused, at_first_start, is_vouched_for)
+        let refused = |refused: Refused| Unavailable {
+            at_first_start: self.misused(&refused.why),
+            refused,
+            is_vouched_for,
         };
         let loaded = self.guests.load(reference, &self.guest.verify).await;
         let fetched = loaded.map_err(|error| match error {
             // Its registry did not answer.
-            NotLoaded::Failed(why) => {
-                let at_first_start = SetupError::Failed(self.placed(&why));
-                (Refused::new(Step::Load, why), at_first_start, false)
-            }
+            NotLoaded::Failed(why) => Unavailable {
+                at_first_start: SetupError::Failed(self.placed(&why)),
+                refused: Refused::new(Step::Load, why),
+                is_vouched_for: false,
+            },
             NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
         })?;
         of_world(&fetched.program, self.worlds).map_err(refused)?;
@@ -334,6 +340,11 @@ fn active_of(active: &Program, revisions: &Revisions) -> String {
     format!("revision {number} (`{}`)", named(&active.guest))
 }
 
-/// Why the configured guest is not available; the error if there is no active version that could go on; and whether the
-/// lock file or a key says what the guest must be, or the lock file can't be read.
-type Unavailable = (Refused, SetupError, bool);
+/// Why the configured guest is not available.
+struct Unavailable {
+    refused: Refused,
+    /// The error if there is no active version that could go on.
+    at_first_start: SetupError,
+    /// The lock file or a key says what the guest must be, or the lock file can't be read.
+    is_vouched_for: bool,
+}
