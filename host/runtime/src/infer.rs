@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,7 @@ use trueup_capabilities::grants::{Access, Grant};
 use trueup_capabilities::holdings::{COUNTS_FIRST, WAITS};
 use trueup_capabilities::questions::{CAPABILITIES, Readers};
 use trueup_capabilities::reading::{Action, Need, Write};
-use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
+use trueup_journal::{Ask, Event, Header, ReadError, Segment, Torn};
 
 use crate::folders::folders_in;
 
@@ -71,19 +70,17 @@ pub struct Refused {
 pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in paths {
-        let found = files.len();
+        let (found, shown) = (files.len(), path.display());
         if path.is_dir() {
             collect(path, &mut files)?;
         } else if is_something_else(path) {
-            return Err(format!(
-                "`{}` is no recording: give one, such as `journals/GUEST/KEY/0.jsonl`, a folder of them, or a state folder",
-                path.display()
-            ));
+            let give = "give one, such as `journals/GUEST/KEY/0.jsonl`, a folder of them, or a state folder";
+            return Err(format!("`{shown}` is no recording: {give}"));
         } else {
             files.push(path.clone());
         }
         if files.len() == found {
-            return Err(format!("no recordings in `{}`", path.display()));
+            return Err(format!("no recordings in `{shown}`"));
         }
     }
     Ok(files)
@@ -128,7 +125,14 @@ pub fn infer(files: &[PathBuf]) -> Result<(Vec<Inferred>, Vec<Torn>), ReadError>
     for file in files {
         let segment = Segment::read(file)?;
         let guest = guests.entry(name_of(file, &segment)).or_default();
-        segment.entries.iter().for_each(|entry| guest.learn(entry));
+        // What answers show: an earlier question may need it.
+        for entry in &segment.entries {
+            if let Event::Ask(ask) = &entry.event
+                && let Some((_, reader)) = guest.readers.of(&ask.name)
+            {
+                reader.learn(ask);
+            }
+        }
         torn.extend(segment.torn);
     }
     for file in files {
@@ -169,15 +173,6 @@ struct Inference {
 }
 
 impl Inference {
-    /// Records what answers show: an earlier question may need it.
-    fn learn(&mut self, entry: &Entry) {
-        if let Event::Ask(ask) = &entry.event
-            && let Some((_, reader)) = self.readers.of(&ask.name)
-        {
-            reader.learn(ask);
-        }
-    }
-
     fn read(&mut self, segment: &Segment) {
         self.inferred.recordings += 1;
         for entry in &segment.entries {
@@ -204,9 +199,8 @@ impl Inference {
         };
         let Some(granted) = &capability.grant else { return };
         if capability.limits_destroying {
-            let is_destroyed = |write: &Write| write.action == Action::Destroy && write.error.is_none();
-            let wrote = reader.wrote(n, ask);
-            self.destroyed += wrote.iter().filter(|write| is_destroyed(write)).count() as u64;
+            let is_destroyed = |write: &&Write| write.action == Action::Destroy && write.error.is_none();
+            self.destroyed += reader.wrote(n, ask).iter().filter(is_destroyed).count() as u64;
             inferred.destroyed_max = inferred.destroyed_max.max(self.destroyed);
         }
         for need in reader.needs(ask) {
@@ -259,63 +253,63 @@ impl Inference {
 impl Inferred {
     /// TOML to paste under `[guests.NAME]`: one key, and comments.
     pub fn to_toml(&self) -> String {
-        let mut text = format!(
-            "# [guests.{}]: from {}, {}, {}\n",
+        let (guest, recordings) = (
             one_line(&self.guest),
             counted(self.recordings, "recording", "recordings"),
-            counted(self.calls, "call", "calls"),
-            counted(self.questions, "question", "questions")
         );
+        let (calls, questions) = (counted(self.calls, "call", "calls"), self.questions);
+        let questions = counted(questions, "question", "questions");
+        let mut lines = vec![format!("# [guests.{guest}]: from {recordings}, {calls}, {questions}")];
         let mut grants = toml::Table::try_from(&self.grants).unwrap_or_default();
         let lists = grants.iter_mut().filter_map(|(_, grant)| grant.as_table_mut());
         lists.for_each(|grant| grant.retain(|_, scopes| scopes.as_array().is_none_or(|scopes| !scopes.is_empty())));
-        let mut say = |line: String| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{line}");
-        };
-        say(format!("grants = {}", toml::Value::Table(grants)));
+        lines.push(format!("grants = {}", toml::Value::Table(grants)));
         let limited = CAPABILITIES.iter().filter(|capability| capability.limits_destroying);
         for capability in limited.filter_map(|capability| Some(capability.grant.as_ref()?.name)) {
             let Some(grant) = self.grants.get(capability) else {
                 continue;
             };
             if grant.write.is_empty() {
-                say("# nothing was written, so nothing is granted to write".to_owned());
+                lines.push("# nothing was written, so nothing is granted to write".to_owned());
             }
-            say(match self.destroyed_max {
-                0 => format!("# no call destroyed anything; a limit of {capability} would be: destroy_max = 0"),
-                max => format!(
-                    "# one call destroyed {} at most; a limit of {capability} would be: destroy_max = {max}",
-                    counted(max, "object", "objects")
-                ),
-            });
+            let max = self.destroyed_max;
+            let destroyed = match max {
+                0 => "no call destroyed anything".to_owned(),
+                max => format!("one call destroyed {} at most", counted(max, "object", "objects")),
+            };
+            lines.push(format!(
+                "# {destroyed}; a limit of {capability} would be: destroy_max = {max}"
+            ));
         }
-        for refused in &self.refused {
-            say(format!(
-                "# refused {}, and not granted here: {}: {}; first in {}",
-                counted(refused.times, "time", "times"),
-                one_line(&refused.call),
-                one_line(&refused.what),
-                one_line(&refused.first)
+        for Refused {
+            call,
+            what,
+            times,
+            first,
+        } in &self.refused
+        {
+            let what = one_line(&format!("{call}: {what}; first in {first}"));
+            lines.push(format!(
+                "# refused {}, and not granted here: {what}",
+                counted(*times, "time", "times")
             ));
         }
         if self.more_refused > 0 {
-            say(format!("# and {} other refusals", self.more_refused));
+            lines.push(format!("# and {} other refusals", self.more_refused));
         }
         if let Some(first) = &self.first_unattributed {
-            say(format!(
-                "# not known: the load balancers of {} that no recording shows, first {}; grant them by hand",
-                counted(self.unattributed, "resource", "resources"),
-                one_line(first)
-            ));
+            let (resources, first) = (counted(self.unattributed, "resource", "resources"), one_line(first));
+            let that = format!("that no recording shows, first {first}; grant them by hand");
+            lines.push(format!("# not known: the load balancers of {resources} {that}"));
         }
-        text
+        lines.push(String::new());
+        lines.join("\n")
     }
 }
 
 /// Keeps a comment on one line, whatever a recording contains.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
+use trueup_work::kind::Kind;
 use trueup_work::setup::SetupError;
 use trueup_worlds::KINDS;
 
@@ -60,9 +61,8 @@ pub enum From {
 /// The worlds that have an example: their names, and whether they read a source.
 pub fn worlds() -> Vec<(&'static str, bool)> {
     let kinds = KINDS.iter().filter(|kind| !kind.example().is_empty());
-    kinds
-        .map(|kind| (kind.sections().about().name, kind.reads_source()))
-        .collect()
+    let world = |kind: &&dyn Kind| (kind.sections().about().name, kind.reads_source());
+    kinds.map(world).collect()
 }
 
 /// Writes the files, and returns their paths, the configuration first. `from` is for a world that reads a source.
@@ -70,15 +70,11 @@ pub fn worlds() -> Vec<(&'static str, bool)> {
 /// # Errors
 /// If one of them exists, which is left as it is, or can't be written. Then none is written.
 pub fn write(folder: &Path, world: &str, from: From) -> Result<Vec<PathBuf>, SetupError> {
-    let files: Vec<(PathBuf, String)> = files(world, from)
-        .into_iter()
-        .map(|(name, text)| (folder.join(name), text))
-        .collect();
+    let files = files(folder, world, from);
     if let Some((taken, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
-        return Err(SetupError::Misused(format!(
-            "{} exists already, and is left as it is: name another folder, or move it away",
-            taken.display()
-        )));
+        let next = "name another folder, or move it away";
+        let why = format!("{} exists already, and is left as it is: {next}", taken.display());
+        return Err(SetupError::Misused(why));
     }
     for (count, (path, text)) in files.iter().enumerate() {
         write_new(path, text).map_err(|error| {
@@ -104,20 +100,18 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// The names and contents of a world's first files.
-fn files(world: &str, from: From) -> Vec<(&'static str, String)> {
-    let Some(kind) = KINDS.iter().find(|kind| kind.sections().about().name == world) else {
-        return Vec::new();
-    };
-    let wanted = kind
-        .example()
-        .iter()
-        .filter(|(name, _)| from == From::Manifests || !name.starts_with(MANIFESTS));
+/// The paths and contents of a world's first files.
+fn files(folder: &Path, world: &str, from: From) -> Vec<(PathBuf, String)> {
+    let kind = KINDS.iter().filter(|kind| kind.sections().about().name == world);
+    let all = kind.flat_map(|kind| kind.example());
+    let wanted = all.filter(|(name, _)| from == From::Manifests || !name.starts_with(MANIFESTS));
     let text = |name: &str, text: &str| match name {
         CONFIGURATION => configuration(text, world, from, &name_of_cluster()),
         _ => text.to_owned(),
     };
-    wanted.map(|(name, example)| (*name, text(name, example))).collect()
+    wanted
+        .map(|(name, example)| (folder.join(name), text(name, example)))
+        .collect()
 }
 
 /// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends
@@ -138,19 +132,16 @@ fn configuration(example: &str, world: &str, from: From, cluster: &str) -> Strin
         }
     }
     let mut is_left_out = false;
-    let line = |line: &str| match from {
-        From::Manifests => format!("{line}\n"),
-        From::Kubernetes => {
-            is_left_out |= line.starts_with(FOR_SIMULATION);
-            let is_comment = line.starts_with('#');
-            match line {
-                _ if is_left_out => {
-                    is_left_out = is_comment;
-                    String::new()
-                }
-                _ if line.starts_with("cluster = ") => format!("{NAMED}\ncluster = \"{cluster}\"\n"),
-                _ => format!("{line}\n"),
-            }
+    let line = |line: &str| {
+        let is_of_cluster = from == From::Kubernetes;
+        is_left_out |= is_of_cluster && line.starts_with(FOR_SIMULATION);
+        if is_left_out {
+            is_left_out = line.starts_with('#');
+            return String::new();
+        }
+        match is_of_cluster && line.starts_with("cluster = ") {
+            true => format!("{NAMED}\ncluster = \"{cluster}\"\n"),
+            false => format!("{line}\n"),
         }
     };
     parts.join("\n\n").lines().map(line).collect()

@@ -32,22 +32,18 @@ impl StateLock {
     /// # Errors
     /// One line: which process has it, or why it can't be used.
     pub fn take(state_dir: &Path) -> Result<Self, SetupError> {
-        let failed =
-            |error: &dyn fmt::Display| SetupError::Failed(format!("state folder {}: {error}", state_dir.display()));
+        let shown = state_dir.display();
+        let failed = |error: &dyn fmt::Display| SetupError::Failed(format!("state folder {shown}: {error}"));
         if state_dir.exists() && !state_dir.is_dir() {
-            let what = "is no folder; name another one in `state_dir`";
-            return Err(SetupError::Misused(format!(
-                "state folder {} {what}",
-                state_dir.display()
-            )));
+            let why = format!("state folder {shown} is no folder; name another one in `state_dir`");
+            return Err(SetupError::Misused(why));
         }
         if let Some(Problem { text, next }) = nested(state_dir) {
             return Err(SetupError::Misused(format!("state folder {text}: {next}")));
         }
         if let Some(owner) = another_owner(state_dir) {
-            return Err(failed(&format!(
-                "it belongs to user {owner} alone: run as that user, or name another folder in `state_dir`"
-            )));
+            let next = "run as that user, or name another folder in `state_dir`";
+            return Err(failed(&format!("it belongs to user {owner} alone: {next}")));
         }
         let above = state_dir.parent().map_or(Ok(()), std::fs::create_dir_all);
         umask(Mode::RWXG | Mode::RWXO);
@@ -56,17 +52,12 @@ impl StateLock {
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
         let file = regular::open_own(&mut options, &state_dir.join(LOCK)).map_err(|error| failed(&error))?;
-        match FileLock::take(file) {
-            Ok(lock) => Ok(Self {
-                _lock: lock,
-                _held: Held::begin(state_dir).map_err(|error| failed(&error))?,
-            }),
-            Err(NotLocked::Taken(pid)) => {
-                let state_dir = state_dir.to_owned();
-                Err(SetupError::Failed(Taken { state_dir, pid }.to_string()))
-            }
-            Err(NotLocked::Failed(error)) => Err(failed(&error)),
-        }
+        let _lock = FileLock::take(file).map_err(|error| match error {
+            NotLocked::Taken(pid) => SetupError::Failed(Taken::new(state_dir, pid).to_string()),
+            NotLocked::Failed(error) => failed(&error),
+        })?;
+        let _held = Held::begin(state_dir).map_err(|error| failed(&error))?;
+        Ok(Self { _lock, _held })
     }
 
     /// Which other process has the folder, without taking or changing anything. `None`: none has.
@@ -77,10 +68,7 @@ impl StateLock {
         let path = state_dir.join(LOCK);
         let held = regular::open_own(File::options().read(true), &path).and_then(FileLock::held);
         match held {
-            Ok(held) => Ok(held.map(|pid| Taken {
-                state_dir: state_dir.to_owned(),
-                pid,
-            })),
+            Ok(held) => Ok(held.map(|pid| Taken::new(state_dir, pid))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(SetupError::Failed(format!("{}: {error}", path.display()))),
         }
@@ -94,14 +82,19 @@ pub struct Taken {
     pub(crate) pid: Option<u32>,
 }
 
+impl Taken {
+    fn new(state_dir: &Path, pid: Option<u32>) -> Self {
+        let state_dir = state_dir.to_owned();
+        Self { state_dir, pid }
+    }
+}
+
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pid = self.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        write!(
-            f,
-            "state folder {}: another trueup runs with it{pid}; stop that one, or give this one a `state_dir` of its own",
-            self.state_dir.display()
-        )
+        let next = "stop that one, or give this one a `state_dir` of its own";
+        let state_dir = self.state_dir.display();
+        write!(f, "state folder {state_dir}: another trueup runs with it{pid}; {next}")
     }
 }
 
@@ -115,19 +108,15 @@ pub(crate) fn another_owner(state_dir: &Path) -> Option<u32> {
 
 /// That another state folder is directly in this one. `mv` puts one there if a new one took its place.
 pub(crate) fn nested(state_dir: &Path) -> Option<Problem> {
-    let inside = std::fs::read_dir(state_dir).ok()?.flatten();
-    let nested = inside
-        .map(|entry| entry.path())
-        .find(|path| path.join(LOCK).is_file())?;
+    let mut inside = std::fs::read_dir(state_dir).ok()?.flatten().map(|entry| entry.path());
+    let nested = inside.find(|path| path.join(LOCK).is_file())?;
     let (shown, name) = (state_dir.display(), nested.file_name()?.display());
     let next = format!(
         "to go on with that one, type `mv {shown} {shown}.before && mv {shown}.before/{name} {shown}`; to go on with this one, \
          move that one elsewhere"
     );
-    Some(Problem::new(
-        format!("{shown}: another state folder is in it, {}", nested.display()),
-        next,
-    ))
+    let text = format!("{shown}: another state folder is in it, {}", nested.display());
+    Some(Problem::new(text, next))
 }
 
 /// Removes other users' access to the state folder. Leaves an open folder of another owner as it is, such as a
@@ -138,18 +127,13 @@ fn narrow(state_dir: &Path) -> io::Result<()> {
     if mode & 0o077 == 0 {
         return Ok(());
     }
-    if found.uid() != geteuid().as_raw() {
-        tracing::info!(
-            "state folder {}: user {} owns it, and its mode {mode:o} stays; what is created in it is for this user alone",
-            state_dir.display(),
-            found.uid()
-        );
+    let (shown, owner) = (state_dir.display(), found.uid());
+    if owner != geteuid().as_raw() {
+        let is = "what is created in it is for this user alone";
+        tracing::info!("state folder {shown}: user {owner} owns it, and its mode {mode:o} stays; {is}");
         return Ok(());
     }
-    tracing::info!(
-        "state folder {}: its mode was {mode:o}, and is 700 from now on",
-        state_dir.display()
-    );
+    tracing::info!("state folder {shown}: its mode was {mode:o}, and is 700 from now on");
     std::fs::set_permissions(state_dir, Permissions::from_mode(DIR_MODE))
 }
 
