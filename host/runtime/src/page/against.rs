@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use trueup_engine::Engine;
 use trueup_instance::Program;
@@ -33,7 +34,7 @@ pub struct Against {
 }
 
 /// How a decision or a segment compares.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Comparison {
     /// Whether it was the same, as far as it can be compared.
     same: bool,
@@ -57,9 +58,9 @@ impl Against {
     }
 
     /// The name and version, and the digest.
-    pub(super) fn guest(&self) -> (String, String) {
+    pub(super) fn guest(&self) -> Value {
         let guest = &self.program.guest;
-        (format!("{}@{}", guest.name, guest.version), guest.digest.to_string())
+        json!({ "guest": format!("{}@{}", guest.name, guest.version), "digest": guest.digest.to_string() })
     }
 
     /// Compares a whole segment.
@@ -72,34 +73,25 @@ impl Against {
         let whole = self.whole(file).await;
         let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);
         let Some(diverged_at) = diverged_at.filter(|at| *at < decision.n) else {
-            let comparison = Comparison::of(whole, None);
             return match diverged_at {
                 Some(at) if at > decision.last() => Comparison {
                     same: true,
-                    diverged_at: None,
                     words: format!("the same; the recording is left later, at entry {at}"),
-                    alone_since: None,
-                    outcome: None,
+                    ..Comparison::default()
                 },
-                _ => comparison,
+                _ => Comparison::of(whole, None),
             };
         };
-        let alone = match alone(file, decision) {
-            Ok(segment) => self.replayed(segment).await,
-            Err(why) => Err(why),
-        };
-        Comparison::of(alone, Some(diverged_at))
+        Comparison::of(self.replayed(alone(file, decision)).await, Some(diverged_at))
     }
 
     async fn whole(&self, file: &Path) -> Result<Outcome, String> {
-        let bytes = std::fs::metadata(file)
-            .map_err(|error| format!("can't read `{}`: {error}", file.display()))?
-            .len();
+        let shown = file.display();
+        let metadata = std::fs::metadata(file).map_err(|error| format!("can't read `{shown}`: {error}"));
+        let bytes = metadata?.len();
         if bytes > SEGMENT_BYTES_MAX {
-            return Err(format!(
-                "`{}` has {bytes} bytes, and only files of up to {SEGMENT_BYTES_MAX} are decided again here; use `trueup replay`",
-                file.display()
-            ));
+            let only = format!("only files of up to {SEGMENT_BYTES_MAX} are decided again here");
+            return Err(format!("`{shown}` has {bytes} bytes, and {only}; use `trueup replay`"));
         }
         let mut known = self.known.lock().await;
         let replayed = (file.to_owned(), bytes);
@@ -108,16 +100,14 @@ impl Against {
         }
         let path = file.to_owned();
         let read = tokio::task::spawn_blocking(move || Segment::read(&path).map_err(|error| error.to_string())).await;
-        let outcome = match read.map_err(|error| error.to_string()).and_then(|read| read) {
-            Ok(segment) => self.replayed(segment).await,
-            Err(why) => Err(why),
-        };
+        let segment = read.map_err(|error| error.to_string()).flatten();
+        let outcome = self.replayed(segment).await;
         known.insert(replayed, outcome.clone());
         outcome
     }
 
-    async fn replayed(&self, segment: Segment) -> Result<Outcome, String> {
-        let outcome = replay(&self.engine, &self.program, segment, Options::default()).await;
+    async fn replayed(&self, segment: Result<Segment, String>) -> Result<Outcome, String> {
+        let outcome = replay(&self.engine, &self.program, segment?, Options::default()).await;
         outcome.map_err(|error| error.to_string())
     }
 }
@@ -133,11 +123,9 @@ impl Comparison {
                 outcome: Some(outcome),
             },
             Err(why) => Self {
-                same: false,
                 alone_since,
-                diverged_at: None,
                 words: format!("can't be decided again: {why}"),
-                outcome: None,
+                ..Self::default()
             },
         }
     }

@@ -1,7 +1,5 @@
 //! The page itself: its files, which are part of the program.
 
-use std::borrow::Cow;
-
 use axum::extract::NestedPath;
 use axum::extract::rejection::NestedPathRejection;
 use axum::http::header;
@@ -25,13 +23,9 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 /// Addresses on the page are relative to its folder. Under a prefix without a trailing `/`, the page states the prefix.
 /// It is taken from the routes, not from the request.
 pub(super) async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
-    let page = match prefix {
-        Ok(prefix) => {
-            let base = format!("<head>\n<base href=\"{}/\">", prefix.as_str().trim_end_matches('/'));
-            Cow::Owned(PAGE.replacen("<head>", &base, 1))
-        }
-        Err(_) => Cow::Borrowed(PAGE),
-    };
+    let base = |prefix: NestedPath| format!("\n<base href=\"{}/\">", prefix.as_str().trim_end_matches('/'));
+    let base = prefix.map(base).unwrap_or_default();
+    let page = PAGE.replacen("<head>", &format!("<head>{base}"), 1);
     file("text/html; charset=utf-8", page)
 }
 

@@ -103,15 +103,12 @@ pub(super) fn recordings(paths: &[PathBuf]) -> BTreeMap<String, Recording> {
     let mut found = BTreeMap::new();
     for path in paths {
         if path.is_dir() {
-            let kinds: Vec<PathBuf> = KINDS
-                .iter()
-                .map(|kind| path.join(kind))
-                .filter(|kind| kind.is_dir())
-                .collect();
-            if kinds.is_empty() {
-                walk(path, 0, &mut found);
+            let mut roots: Vec<PathBuf> = KINDS.iter().map(|kind| path.join(kind)).collect();
+            roots.retain(|root| root.is_dir());
+            if roots.is_empty() {
+                roots.push(path.clone());
             }
-            kinds.iter().for_each(|kind| walk(kind, 0, &mut found));
+            roots.iter().for_each(|root| walk(root, 0, &mut found));
         } else {
             let key = name(path.file_name());
             add(key.clone(), None, key, path, &mut found);
@@ -127,29 +124,24 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
     }
     if segment_numbers(folder).is_ok_and(|numbers| !numbers.is_empty()) {
         let component = name(folder.file_name());
-        let key = key_of(&component).unwrap_or_else(|| component.clone());
+        let key = key_of(&component).unwrap_or(component);
         let guest = name(folder.parent().and_then(Path::file_name));
         let guest = Some(key_of(&guest).unwrap_or(guest)).filter(|guest| depth > 0 && !guest.is_empty());
-        let id = guest
-            .as_ref()
-            .map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
+        let id = match &guest {
+            Some(guest) => format!("{guest}/{key}"),
+            None => key.clone(),
+        };
         add(id, guest, key, folder, found);
-        return;
+    } else if depth < DEPTH_MAX {
+        let folders = folders_in(folder).unwrap_or_default();
+        folders.iter().for_each(|folder| walk(folder, depth + 1, found));
     }
-    if depth == DEPTH_MAX {
-        return;
-    }
-    let folders = folders_in(folder).unwrap_or_default();
-    folders.iter().for_each(|folder| walk(folder, depth + 1, found));
 }
 
 /// Recordings with the same name are distinguished by their paths.
 fn add(id: String, guest: Option<String>, key: String, path: &Path, found: &mut BTreeMap<String, Recording>) {
-    let id = if found.contains_key(&id) {
-        path.display().to_string()
-    } else {
-        id
-    };
+    let is_taken = found.contains_key(&id);
+    let id = if is_taken { path.display().to_string() } else { id };
     let recording = Recording {
         id: id.clone(),
         guest,
@@ -160,9 +152,7 @@ fn add(id: String, guest: Option<String>, key: String, path: &Path, found: &mut 
 }
 
 fn name(component: Option<&OsStr>) -> String {
-    component
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    component.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -108,25 +108,26 @@ impl Lines {
     }
 
     pub(super) fn shown(&self, from: usize) -> ShownLines {
+        let ask = |(n, ask): &(u64, Ask)| {
+            let answer = ask.answer.as_ref().map(|answer| answer.get());
+            ShownAsk {
+                n: *n,
+                name: ask.name.clone(),
+                writes: index::is_write(&ask.name),
+                args: Value::new(ask.args.get()),
+                answer: answer.map(Value::new),
+                failed: answer.is_some_and(holds_error),
+            }
+        };
+        let ending = |(n, ending): &(u64, Ending)| {
+            let (kind, _) = ending.parts();
+            json!({ "n": n, "kind": kind, "value": Value::new(text_of(ending)) })
+        };
         ShownLines {
             args: self.call.as_ref().map(|(_, call)| Value::new(call.args.get())),
-            asks: self.asks.iter().map(|(n, ask)| ShownAsk::new(*n, ask)).collect(),
+            asks: self.asks.iter().map(ask).collect(),
             from,
-            ending: self.ending.as_ref().map(shown_ending),
-        }
-    }
-}
-
-impl ShownAsk {
-    fn new(n: u64, ask: &Ask) -> Self {
-        let answer = ask.answer.as_ref().map(|answer| answer.get());
-        Self {
-            n,
-            name: ask.name.clone(),
-            writes: index::is_write(&ask.name),
-            args: Value::new(ask.args.get()),
-            answer: answer.map(Value::new),
-            failed: answer.is_some_and(holds_error),
+            ending: self.ending.as_ref().map(ending),
         }
     }
 }
@@ -134,11 +135,6 @@ impl ShownAsk {
 /// `{"Err":...}`, or a list that contains one: a list of results answers several questions at once.
 fn holds_error(answer: &str) -> bool {
     answer.starts_with("{\"Err\"") || (answer.starts_with('[') && answer.contains("{\"Err\":"))
-}
-
-fn shown_ending((n, ending): &(u64, Ending)) -> Json {
-    let (kind, _) = ending.parts();
-    json!({ "n": n, "kind": kind, "value": Value::new(text_of(ending)) })
 }
 
 /// JSON for a result, otherwise text.
@@ -186,32 +182,26 @@ pub(super) fn read_header(file: &Path) -> Result<(u64, Header), String> {
 /// # Errors
 /// One line: what does not exist or cannot be read.
 pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Result<Value, String> {
-    let whole = |text: &RawValue| Some(text.get().to_owned());
+    let value = |text: &str| Some(Value::of_at_most(text, VALUE_BYTES_MAX));
     let mut found = None;
-    if matches!(part, Part::Settings | Part::Snapshot) {
-        let (_, header) = read_header(file)?;
-        found = match part {
-            Part::Settings => whole(&header.settings),
-            _ => header.snapshot,
-        };
-    } else {
-        for_each_entry(file, decision.offset, decision.bytes, |Located { entry, .. }| {
+    match part {
+        Part::Settings => found = value(read_header(file)?.1.settings.get()),
+        Part::Snapshot => found = read_header(file)?.1.snapshot.as_deref().and_then(value),
+        _ => for_each_entry(file, decision.offset, decision.bytes, |Located { entry, .. }| {
             if entry.n != n {
                 return true;
             }
             found = match (entry.event, part) {
-                (Event::Call(call), Part::Args) => whole(&call.args),
-                (Event::Ask(ask), Part::Args) => whole(&ask.args),
-                (Event::Ask(ask), Part::Answer) => ask.answer.as_deref().and_then(whole),
-                (Event::Ending(ending), Part::Ending) => Some(text_of(&ending).to_owned()),
+                (Event::Call(call), Part::Args) => value(call.args.get()),
+                (Event::Ask(ask), Part::Args) => value(ask.args.get()),
+                (Event::Ask(ask), Part::Answer) => ask.answer.and_then(|answer| value(answer.get())),
+                (Event::Ending(ending), Part::Ending) => value(text_of(&ending)),
                 _ => None,
             };
             false
-        })?;
+        })?,
     }
-    found
-        .map(|text| Value::of_at_most(&text, VALUE_BYTES_MAX))
-        .ok_or_else(|| format!("entry {n} has no such value"))
+    found.ok_or_else(|| format!("entry {n} has no such value"))
 }
 
 /// Calls `each` for every entry in a range of a file, until `each` stops it.

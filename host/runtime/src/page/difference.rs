@@ -5,8 +5,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use trueup_journal::{Ask, Ending, differences_under};
-use trueup_journal::{Difference, Differing};
+use trueup_base::text::counted;
+use trueup_journal::{Ask, Difference, Differing, Ending, differences_under};
 
 use super::decision::Lines;
 
@@ -61,58 +61,61 @@ struct Pair {
 }
 
 /// Compares two decisions.
-pub(super) fn compare(a: &Lines, b: &Lines) -> Compared {
+pub(super) fn compare<'l>(a: &'l Lines, b: &'l Lines) -> Compared {
     let call = |lines: &Lines| {
         lines
             .call
             .as_ref()
-            .map_or_else(String::new, |(_, call)| call.name.clone())
+            .map(|(_, call)| call.name.clone())
+            .unwrap_or_default()
     };
     let args = |lines: &Lines| lines.call.as_ref().map(|(_, call)| parsed(&call.args));
     let calls = (call(a), call(b));
-    let pairs = align(&names(a), &names(b));
+    let [a_names, b_names] = [a, b].map(|lines| Vec::from_iter(lines.asks.iter().map(|(_, ask)| ask.name.as_str())));
+    let pairs = align(&a_names, &b_names).into_iter();
+    let ask = |lines: &'l Lines, at: Option<usize>| lines.asks.get(at?);
     Compared {
         calls: (calls.0 != calls.1).then_some(calls),
-        args: fields("args", args(a), args(b)),
-        asks: pairs
-            .into_iter()
-            .filter_map(|(at, bt)| Pair::new(at.and_then(|at| a.asks.get(at)), bt.and_then(|bt| b.asks.get(bt))))
-            .collect(),
+        args: Fields::of(differences("args", args(a), args(b))),
+        asks: pairs.filter_map(|(at, bt)| Pair::new(ask(a, at), ask(b, bt))).collect(),
         ending: endings(a.ending.as_ref().map(|(_, a)| a), b.ending.as_ref().map(|(_, b)| b)),
         is_cut: a.asks.len().max(b.asks.len()) >= ASKS_COMPARED_MAX,
     }
 }
 
-fn names(lines: &Lines) -> Vec<&str> {
-    lines.asks.iter().map(|(_, ask)| ask.name.as_str()).collect()
-}
-
 impl Pair {
     fn new(a: Option<&(u64, Ask)>, b: Option<&(u64, Ask)>) -> Option<Self> {
         let name = a.or(b).map(|(_, ask)| ask.name.clone())?;
-        let differs = match (a, b) {
-            (Some((_, a)), Some((_, b))) => {
-                let mut found = fields("args", Some(parsed(&a.args)), Some(parsed(&b.args)));
-                let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
-                found.append(fields("answer", answer(a), answer(b)));
-                found
-            }
-            _ => Fields::default(),
-        };
+        let mut differs = Vec::new();
+        if let (Some((_, a)), Some((_, b))) = (a, b) {
+            let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
+            differs = differences("args", Some(parsed(&a.args)), Some(parsed(&b.args)));
+            differs.extend(differences("answer", answer(a), answer(b)));
+        }
         Some(Self {
             name,
             a: a.map(|(n, _)| *n),
             b: b.map(|(n, _)| *n),
-            differs,
+            differs: Fields::of(differs),
         })
     }
 }
 
 impl Fields {
-    fn append(&mut self, mut other: Self) {
-        self.fields.append(&mut other.fields);
-        self.more += other.more + self.fields.len().saturating_sub(FIELDS_MAX);
-        self.fields.truncate(FIELDS_MAX);
+    fn of(found: Vec<Difference>) -> Self {
+        let side = |differing: Differing| match differing {
+            Differing::Value(value) => cut(value.to_string()),
+            Differing::Elements(count) => counted(count, "element", "elements"),
+        };
+        let field = |difference: Difference| Field {
+            path: difference.path,
+            a: difference.recorded.map(side),
+            b: difference.replayed.map(side),
+        };
+        Self {
+            more: found.len().saturating_sub(FIELDS_MAX),
+            fields: found.into_iter().take(FIELDS_MAX).map(field).collect(),
+        }
     }
 }
 
@@ -122,24 +125,19 @@ fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
         (kind, value.map_or_else(Value::from, parsed))
     };
     match (a.map(value), b.map(value)) {
-        (Some((kind, a)), Some((other, b))) if kind == other => fields(kind, Some(a), Some(b)),
+        (Some((kind, a)), Some((other, b))) if kind == other => Fields::of(differences(kind, Some(a), Some(b))),
         (a, b) => {
             let side = |ending: Option<(&str, Value)>| ending.map(|(kind, value)| cut(format!("{kind} {value}")));
-            let field = Field {
-                path: "ending".to_owned(),
-                a: side(a),
-                b: side(b),
-            };
-            Fields {
-                more: 0,
-                fields: if field.a == field.b { Vec::new() } else { vec![field] },
-            }
+            let (path, a, b) = ("ending".to_owned(), side(a), side(b));
+            let differs = a != b;
+            let fields = Vec::from_iter(differs.then_some(Field { path, a, b }));
+            Fields { fields, more: 0 }
         }
     }
 }
 
-fn fields(root: &str, a: Option<Value>, b: Option<Value>) -> Fields {
-    let found = match (a, b) {
+fn differences(root: &str, a: Option<Value>, b: Option<Value>) -> Vec<Difference> {
+    match (a, b) {
         (Some(a), Some(b)) => differences_under(root, &a, &b),
         (None, None) => Vec::new(),
         (a, b) => vec![Difference {
@@ -147,27 +145,6 @@ fn fields(root: &str, a: Option<Value>, b: Option<Value>) -> Fields {
             recorded: a.map(Differing::Value),
             replayed: b.map(Differing::Value),
         }],
-    };
-    Fields {
-        more: found.len().saturating_sub(FIELDS_MAX),
-        fields: found.into_iter().take(FIELDS_MAX).map(Field::new).collect(),
-    }
-}
-
-impl Field {
-    fn new(difference: Difference) -> Self {
-        let side = |differing: Option<Differing>| {
-            differing.map(|differing| match differing {
-                Differing::Value(value) => cut(value.to_string()),
-                Differing::Elements(1) => "1 element".to_owned(),
-                Differing::Elements(count) => format!("{count} elements"),
-            })
-        };
-        Self {
-            path: difference.path,
-            a: side(difference.recorded),
-            b: side(difference.replayed),
-        }
     }
 }
 

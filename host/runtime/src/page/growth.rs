@@ -4,7 +4,6 @@
 //! It keeps one line and one piece of entries in memory. An error in a file is noted as the reader reports it, and ends
 //! the reading of that file only.
 
-use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -45,8 +44,9 @@ impl Growth {
     pub(super) fn advance(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
         self.keep(files, index);
         {
+            let metadata = files.iter().filter_map(|file| std::fs::metadata(file).ok());
             let mut index = index.write();
-            index.size = sizes(files);
+            index.size = metadata.map(|metadata| metadata.len()).sum();
             index.is_read = false;
         }
         // Of the known files, only the newest may have grown.
@@ -60,10 +60,8 @@ impl Growth {
                 });
             }
             let Some(followed) = self.files.get_mut(at) else { break };
-            if let Err(error) = followed.advance(index) {
-                note(index, Some(in_one_line(&error)));
-            }
-            if index.write().is_full {
+            followed.advance(index);
+            if index.read().is_full {
                 break;
             }
         }
@@ -72,17 +70,15 @@ impl Growth {
 
     /// Forgets removed files, or everything if the change was of another kind.
     fn keep(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
-        let gone = files
-            .first()
-            .and_then(|first| self.files.iter().position(|known| known.path == *first))
+        let first = files.first();
+        let gone = self
+            .files
+            .iter()
+            .position(|known| Some(&known.path) == first)
             .unwrap_or(0);
+        let mut stay = self.files.iter().skip(gone).zip(files);
         let same = self.files.len().saturating_sub(gone) <= files.len()
-            && self
-                .files
-                .iter()
-                .skip(gone)
-                .zip(files)
-                .all(|(known, path)| known.path == *path && known.is_same());
+            && stay.all(|(known, path)| known.path == *path && known.is_same());
         if !same {
             self.files.clear();
             index.write().forget_all();
@@ -110,108 +106,61 @@ impl Followed {
         metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity && metadata.len() >= self.read)
     }
 
-    fn advance(&mut self, index: &RwLock<Index>) -> Result<(), ReadError> {
+    /// Reads entries into the index, and notes what is wrong with the file.
+    fn advance(&mut self, index: &RwLock<Index>) {
         if self.is_damaged {
-            return Ok(());
+            return;
         }
+        let note = self.read_on(index).unwrap_or_else(|error| {
+            self.is_damaged = matches!(error, ReadError::Damaged { .. });
+            // The error and its causes.
+            Some(format!("{:#}", anyhow::Error::from(error)))
+        });
+        if let Some(segment) = index.write().segments.last_mut() {
+            segment.note = note;
+        }
+    }
+
+    /// Reads to the end of the file, or until the index is full. Returns what is to be noted if the file is readable.
+    fn read_on(&mut self, index: &RwLock<Index>) -> Result<Option<String>, ReadError> {
+        let file = self.path.display();
         let failed = |source: io::Error| ReadError::Io {
-            file: self.path.display().to_string(),
+            file: file.to_string(),
             source,
         };
-        let mut file = regular::open(&self.path).map_err(failed)?;
-        file.seek(SeekFrom::Start(self.read)).map_err(failed)?;
-        let mut reader = BufReader::with_capacity(1 << 20, file);
-        let mut line = Vec::new();
-        loop {
-            let (piece, end) = self.piece(&mut reader, &mut line);
-            index.write().take(piece);
-            match end {
-                End::More => {}
-                End::Whole => {
-                    let empty = self.read == 0;
-                    note(
-                        index,
-                        empty.then(|| format!("`{}` holds no entry yet", self.path.display())),
-                    );
-                    return Ok(());
-                }
-                End::Torn(bytes) => {
-                    note(index, Some(self.scan.torn(bytes).to_string()));
-                    return Ok(());
-                }
-                End::Failed(error) => {
-                    self.is_damaged = matches!(error, ReadError::Damaged { .. });
-                    return Err(error);
+        let mut opened = regular::open(&self.path).map_err(failed)?;
+        opened.seek(SeekFrom::Start(self.read)).map_err(failed)?;
+        let mut reader = BufReader::with_capacity(1 << 20, opened);
+        let (mut line, mut piece, mut begun) = (Vec::new(), Vec::new(), self.read);
+        let ended = loop {
+            if self.read - begun >= PIECE_BYTES {
+                begun = self.read;
+                let mut index = index.write();
+                index.take(std::mem::take(&mut piece));
+                if index.is_full {
+                    return Ok(None);
                 }
             }
-            if index.write().is_full {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The next entries, and whether there are more.
-    fn piece(&mut self, reader: &mut BufReader<File>, line: &mut Vec<u8>) -> (Vec<Located>, End) {
-        let mut piece = Vec::new();
-        let begun = self.read;
-        while self.read - begun < PIECE_BYTES {
             line.clear();
-            let bytes = match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line) {
-                Ok(0) => return (piece, End::Whole),
+            let bytes = match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(0) => break Ok((self.read == 0).then(|| format!("`{file}` holds no entry yet"))),
                 Ok(bytes) => bytes as u64,
-                Err(source) => {
-                    let file = self.path.display().to_string();
-                    return (piece, End::Failed(ReadError::Io { file, source }));
-                }
+                Err(error) => break Err(failed(error)),
             };
             let Some(text) = line.strip_suffix(b"\n") else {
-                return (piece, End::Torn(bytes));
+                break Ok(Some(self.scan.torn(bytes).to_string()));
             };
             // A damaged line must not count as read twice: nothing after it is read.
-            match self.scan.line(text) {
-                Ok(entry) => piece.push(Located {
-                    entry,
-                    offset: self.read,
-                    bytes,
-                }),
-                Err(error) => return (piece, End::Failed(error)),
+            let (offset, entry) = (self.read, self.scan.line(text));
+            match entry {
+                Ok(entry) => piece.push(Located { entry, offset, bytes }),
+                Err(error) => break Err(error),
             }
             self.read += bytes;
-        }
-        (piece, End::More)
+        };
+        index.write().take(piece);
+        ended
     }
-}
-
-/// How a piece ended.
-enum End {
-    More,
-    /// At the end of the file.
-    Whole,
-    /// At the end of the file, with an unfinished line of this many bytes.
-    Torn(u64),
-    Failed(ReadError),
-}
-
-fn note(index: &RwLock<Index>, note: Option<String>) {
-    if let Some(segment) = index.write().segments.last_mut() {
-        segment.note = note;
-    }
-}
-
-/// The error and its causes.
-fn in_one_line(error: &ReadError) -> String {
-    match error {
-        ReadError::Io { source, .. } => format!("{error}: {source}"),
-        _ => error.to_string(),
-    }
-}
-
-fn sizes(files: &[PathBuf]) -> u64 {
-    files
-        .iter()
-        .filter_map(|file| std::fs::metadata(file).ok())
-        .map(|metadata| metadata.len())
-        .sum()
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

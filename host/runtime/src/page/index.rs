@@ -37,10 +37,7 @@ pub(super) enum Outcome {
 impl Outcome {
     /// A cancelled decision is none: the host stopped, or there was a newer input.
     pub(super) fn is_problem(self) -> bool {
-        match self {
-            Self::Error | Self::Trap | Self::Deadline | Self::Memory => true,
-            Self::Ok | Self::Cancelled | Self::Open => false,
-        }
+        matches!(self, Self::Error | Self::Trap | Self::Deadline | Self::Memory)
     }
 
     pub(super) fn of(ending: &Ending) -> Self {
@@ -159,11 +156,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<bool, D::Error> 
 
 impl Filter {
     fn lets_all_through(&self) -> bool {
-        !self.is_problems() && !self.writes && self.name.is_empty()
-    }
-
-    fn is_problems(&self) -> bool {
-        self.outcome == PROBLEMS
+        self.outcome != PROBLEMS && !self.writes && self.name.is_empty()
     }
 }
 
@@ -200,7 +193,7 @@ impl Index {
             }
             Event::Call(call) => self.begin(n, offset, Some(&call)),
             Event::Ask(ask) => {
-                if !self.is_open() {
+                if self.open().is_none() {
                     self.begin(n, offset, None);
                 }
                 if let Some(decision) = self.open() {
@@ -213,21 +206,12 @@ impl Index {
                 }
             }
             Event::RolledBack(last_kept) => {
-                let lost = self
-                    .decisions
-                    .iter_mut()
-                    .rev()
-                    .take_while(|decision| decision.n > last_kept);
-                lost.for_each(|decision| decision.rolled_back = true);
-                return;
+                let newest = self.decisions.iter_mut().rev();
+                let lost = newest.take_while(|decision| decision.n > last_kept);
+                return lost.for_each(|decision| decision.rolled_back = true);
             }
         }
-        let here = self.here();
-        if let Some(decision) = self
-            .decisions
-            .last_mut()
-            .filter(|decision| decision.segment == here && decision.n <= n)
-        {
+        if let Some(decision) = self.last_here().filter(|decision| decision.n <= n) {
             decision.bytes = (offset + bytes).saturating_sub(decision.offset);
         }
     }
@@ -236,16 +220,14 @@ impl Index {
         u32::try_from(self.segments.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    /// The decision to which the next entry belongs.
-    fn open(&mut self) -> Option<&mut Decision> {
+    fn last_here(&mut self) -> Option<&mut Decision> {
         let here = self.here();
-        self.decisions
-            .last_mut()
-            .filter(|decision| decision.segment == here && decision.outcome == Outcome::Open)
+        self.decisions.last_mut().filter(|decision| decision.segment == here)
     }
 
-    fn is_open(&mut self) -> bool {
-        self.open().is_some()
+    /// The decision to which the next entry belongs.
+    fn open(&mut self) -> Option<&mut Decision> {
+        self.last_here().filter(|decision| decision.outcome == Outcome::Open)
     }
 
     fn begin(&mut self, n: u64, offset: u64, call: Option<&Call>) {
@@ -314,10 +296,8 @@ impl Index {
     /// last.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
         let after = self.decisions.last().is_some_and(|last| last.last() < n);
-        self.decisions
-            .partition_point(|decision| decision.n <= n)
-            .checked_sub(1)
-            .filter(|_| !after)
+        let begun = self.decisions.partition_point(|decision| decision.n <= n);
+        begun.checked_sub(1).filter(|_| !after)
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
@@ -347,7 +327,7 @@ impl Index {
         let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
         let fits = move |decision: &&Decision| {
             nth(&wanted, decision.name) == Some(&true)
-                && (!filter.is_problems() || decision.outcome.is_problem() || self.differs(decision))
+                && (filter.outcome != PROBLEMS || decision.outcome.is_problem() || self.differs(decision))
                 && (!filter.writes || decision.writes > 0)
         };
         Box::new(self.decisions.iter().filter(fits))
@@ -355,10 +335,10 @@ impl Index {
 
     /// The number of decisions that pass a filter.
     pub(super) fn count(&self, filter: &Filter) -> usize {
-        if filter.lets_all_through() {
-            return self.decisions.len();
+        match filter.lets_all_through() {
+            true => self.decisions.len(),
+            false => self.listed(filter).count(),
         }
-        self.listed(filter).count()
     }
 
     /// The nearest decision with the same input by another guest: the next later one, else the nearest earlier one.
@@ -393,12 +373,10 @@ impl Decision {
         self.asks = self.asks.saturating_add(1);
         self.writes = self.writes.saturating_add(u32::from(is_write(&ask.name)));
         let Some(began) = self.at_ms else { return };
-        let answer = ask.answer.as_ref();
-        match (ask.name.as_str(), answer) {
+        match (ask.name.as_str(), &ask.answer) {
             ("clock.now-ms", Some(now)) => {
-                if let Some(took) = now.get().parse::<u64>().ok().and_then(|now| now.checked_sub(began)) {
-                    self.took_ms = self.took_ms.max(Some(took));
-                }
+                let took = now.get().parse::<u64>().ok().and_then(|now| now.checked_sub(began));
+                self.took_ms = self.took_ms.max(took);
             }
             ("clock.sleep-ms", Some(_)) => {
                 #[derive(Deserialize)]

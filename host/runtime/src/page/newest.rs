@@ -33,22 +33,17 @@ const WORDS_MAX: usize = 300;
 /// The newest problem and the newest decision.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Newest {
-    problem: Option<InRecording>,
-    decision: Option<InRecording>,
+    problem: Option<Found>,
+    decision: Option<Found>,
     /// The number of older files that were not read, although they might hold a problem.
     unread: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct InRecording {
-    r: String,
-    #[serde(flatten)]
-    found: Found,
 }
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Found {
+    /// The recording's id. Empty in the newest of one file.
+    r: String,
     n: u64,
     /// `None` for questions during a start.
     at_ms: Option<u64>,
@@ -77,7 +72,7 @@ pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) 
     let mut now = BTreeMap::new();
     for (at, file) in files.into_iter().enumerate() {
         let problem = newest.problem.as_ref();
-        if problem.is_some_and(|problem| problem.found.at_ms >= file.changed_ms) {
+        if problem.is_some_and(|problem| problem.at_ms >= file.changed_ms) {
             break;
         }
         if at >= FILES_MAX || bytes >= BYTES_MAX {
@@ -107,10 +102,13 @@ pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) 
 }
 
 /// Replaces a decision by a later one.
-fn later(one: &mut Option<InRecording>, other: Option<&Found>, r: &str) {
-    let is_later = |other: &&Found| one.as_ref().is_none_or(|one| one.found.at_ms < other.at_ms);
+fn later(one: &mut Option<Found>, other: Option<&Found>, r: &str) {
+    let is_later = |other: &&Found| one.as_ref().is_none_or(|one| one.at_ms < other.at_ms);
     if let Some(found) = other.filter(is_later).cloned() {
-        *one = Some(InRecording { r: r.to_owned(), found });
+        *one = Some(Found {
+            r: r.to_owned(),
+            ..found
+        });
     }
 }
 
@@ -130,6 +128,7 @@ impl OfFile {
         });
         let is_problem = |decision: &&Decision| decision.outcome.is_problem() || index.differs(decision);
         let found = |decision: &Decision| Found {
+            r: String::new(),
             n: decision.n,
             at_ms: decision.at_ms,
             outcome: decision.outcome,
@@ -202,7 +201,7 @@ mod tests {
     /// The recording and entry of the newest problem, and of the newest decision.
     async fn found(source: &Source) -> (Option<(String, u64)>, Option<(String, u64)>) {
         let newest = source.newest(None).await.ok().unwrap();
-        let place = |found: InRecording| (found.r, found.found.n);
+        let place = |found: Found| (found.r, found.n);
         (newest.problem.map(place), newest.decision.map(place))
     }
 
@@ -222,7 +221,7 @@ mod tests {
         write(state.path(), "c", &[(25, OK), (35, TRAP)]);
         assert_eq!(found(&source).await.0, place("c", 3));
         let of_b = source.newest(Some("g/b")).await.ok().unwrap();
-        assert_eq!(of_b.problem.unwrap().found.words, r#"{"Err":"no"}"#);
+        assert_eq!(of_b.problem.unwrap().words, r#"{"Err":"no"}"#);
         // A line that is damaged, and all after it, hides nothing before it.
         write(state.path(), "d", &[(50, TRAP), (60, "damaged"), (70, TRAP)]);
         assert_eq!(found(&source).await.0, place("d", 1));

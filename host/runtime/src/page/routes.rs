@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trueup_base::local_only;
 
-use super::against::Comparison;
+use super::against::{Against, Comparison};
 use super::assets::{FILES, file, page};
 use super::catalog::Recording;
 use super::decision::{self, Lines, Part, ShownLines};
@@ -94,22 +94,17 @@ async fn answer(read: impl FnOnce() -> Value + Send + 'static) -> Answer {
 /// The recording with this id. If it is unknown, searches the folders.
 async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     let (source, named) = (source.clone(), id.to_owned());
-    let opened = off_thread(move || source.open(&named)).await?;
-    let opened =
-        opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
+    let unknown = || Refused::not_found(format!("there is no recording `{}`", id.escape_default()));
+    let opened = off_thread(move || source.open(&named)).await?.ok_or_else(unknown)?;
     opened.look();
     Ok(opened)
 }
 
 async fn recordings(State(source): State<Source>) -> Answer {
     answer(move || {
-        let against = source.other_guest().map(|other| {
-            let (guest, digest) = other.guest();
-            json!({ "guest": guest, "digest": digest })
-        });
         json!({
             "recordings": source.recordings().values().map(Recording::listed).collect::<Vec<_>>(),
-            "against": against,
+            "against": source.other_guest().map(Against::guest),
             // Whether `/v1/status` answers at the same address.
             "in_a_host": source.is_in_a_host(),
         })
@@ -176,10 +171,8 @@ async fn progress_of(State(source): State<Source>, Query(asked): Query<Listing>)
 
 async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
-    wait_for(&opened, |index| {
-        index.decisions.len() >= asked.from.saturating_add(asked.count.min(ROWS_MAX))
-    })
-    .await;
+    let last = asked.from.saturating_add(asked.count.min(ROWS_MAX));
+    wait_for(&opened, |index| index.decisions.len() >= last).await;
     answer(move || {
         let index = opened.index();
         let listed = index.listed(&asked.filter).skip(asked.from);
@@ -196,12 +189,10 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Ans
 async fn wait_for(opened: &Opened, is_there: impl Fn(&Index) -> bool) {
     let look = Duration::from_millis(5);
     let looks = FIRST_ROWS.as_millis() / look.as_millis();
+    let is_enough = |index: &Index| index.is_read || is_there(index);
     for _ in 0..looks {
-        {
-            let index = opened.index();
-            if index.is_read || is_there(&index) {
-                return;
-            }
+        if is_enough(&opened.index()) {
+            return;
         }
         tokio::time::sleep(look).await;
     }
@@ -215,11 +206,7 @@ async fn position(State(source): State<Source>, Query(asked): Query<Listing>) ->
     }
     answer(move || {
         let index = opened.index();
-        let wanted = asked
-            .n
-            .and_then(|n| index.holding(n))
-            .and_then(|at| index.decisions.get(at))
-            .map(|found| found.n);
+        let wanted = asked.n.and_then(|n| Some(index.decisions.get(index.holding(n)?)?.n));
         let is_before = |decision: &&Decision| match (wanted, asked.at_ms) {
             (Some(n), _) => decision.n < n,
             (None, Some(at_ms)) => decision.at_ms.is_none_or(|began| began < at_ms),
@@ -285,24 +272,20 @@ struct One {
     n: u64,
     #[serde(default)]
     from: usize,
-    #[serde(default = "asks_max")]
-    count: usize,
-}
-
-fn asks_max() -> usize {
-    ASKS_MAX
+    /// All that an answer may hold, if it is missing.
+    count: Option<usize>,
 }
 
 /// The decision with entry `n`, and its file.
 async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decision, PathBuf), Refused> {
     let opened = open(source, id).await?;
     wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
-    let found = {
-        let index = opened.index();
-        let at = index.holding(n).and_then(|at| index.decisions.get(at));
-        at.and_then(|decision| Some((decision.clone(), index.segment_of(decision)?.path.clone())))
+    let holding = |index: &Index| {
+        let decision = index.decisions.get(index.holding(n)?)?;
+        Some((decision.clone(), index.segment_of(decision)?.path.clone()))
     };
-    let (decision, path) = found.ok_or_else(|| Refused::not_found(format!("no decision holds entry {n}")))?;
+    let unknown = || Refused::not_found(format!("no decision holds entry {n}"));
+    let (decision, path) = holding(&opened.index()).ok_or_else(unknown)?;
     Ok((opened, decision, path))
 }
 
@@ -320,7 +303,8 @@ async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) ->
     }
     let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
     off_thread(move || {
-        let lines = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX)).map_err(Refused::changed)?;
+        let count = asked.count.map_or(ASKS_MAX, |count| count.min(ASKS_MAX));
+        let lines = Lines::read(&path, &decision, asked.from, count).map_err(Refused::changed)?;
         let header = (asked.from == 0).then(|| decision::shown_header(&path));
         let header = header.transpose().map_err(Refused::changed)?;
         let index = opened.index();
@@ -399,10 +383,9 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         return Ok(Json(other.decision(&path, &decision).await));
     }
     let opened = open(&source, &asked.r).await?;
-    let path = asked
-        .segment
-        .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
-    let path = path.ok_or_else(|| Refused::not_found("there is no such segment"))?;
+    let path = |at: usize| Some(opened.index().segments.get(at)?.path.clone());
+    let none = || Refused::not_found("there is no such segment");
+    let path = asked.segment.and_then(path).ok_or_else(none)?;
     let comparison = other.segment(&path).await;
     opened.compared(&path, comparison.diverged_at);
     Ok(Json(comparison))

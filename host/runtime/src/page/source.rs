@@ -41,9 +41,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// The content of the page.
 #[derive(Clone)]
-pub struct Source {
-    inner: Arc<Inner>,
-}
+pub struct Source(Arc<Inner>);
 
 struct Inner {
     paths: Vec<PathBuf>,
@@ -78,32 +76,30 @@ impl Source {
     }
 
     fn with(paths: Vec<PathBuf>, bounds: Bounds, against: Option<Against>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                paths,
-                bounds,
-                against,
-                found: Mutex::default(),
-                opened: Mutex::default(),
-                newest: Cache::default(),
-            }),
-        }
+        Self(Arc::new(Inner {
+            paths,
+            bounds,
+            against,
+            found: Mutex::default(),
+            opened: Mutex::default(),
+            newest: Cache::default(),
+        }))
     }
 
     pub(super) fn other_guest(&self) -> Option<&Against> {
-        self.inner.against.as_ref()
+        self.0.against.as_ref()
     }
 
     /// All current recordings. Reads folders.
     pub(super) fn recordings(&self) -> BTreeMap<String, Recording> {
-        let found = catalog::recordings(&self.inner.paths);
-        self.inner.found.lock().clone_from(&found);
+        let found = catalog::recordings(&self.0.paths);
+        self.0.found.lock().clone_from(&found);
         found
     }
 
     /// Whether a host serves its own recordings: then its `/v1/status` is at the same address.
     pub(super) fn is_in_a_host(&self) -> bool {
-        self.inner.bounds == IN_A_HOST
+        self.0.bounds == IN_A_HOST
     }
 
     /// The newest problem and the newest decision, of all recordings or of one.
@@ -113,36 +109,32 @@ impl Source {
         let wanted = recordings.values().filter(|one| id.is_none_or(|id| one.id == id));
         let mut files: Vec<_> = wanted.flat_map(Recording::written).collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.changed_ms));
-        newest::newest(self, &self.inner.newest, files).await
+        newest::newest(self, &self.0.newest, files).await
     }
 
     fn recording(&self, id: &str) -> Option<Recording> {
-        let known = self.inner.found.lock().get(id).cloned();
+        let known = self.0.found.lock().get(id).cloned();
         known.or_else(|| self.recordings().remove(id))
     }
 
     /// Opens a recording. `None` if there is none with this id.
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let recording = self.recording(id)?;
-        let mut opened = self.inner.opened.lock();
-        let known = opened
-            .iter()
-            .position(|(known, _)| known == id)
-            .map(|at| opened.remove(at));
-        let fresh = known
-            .filter(|(_, known)| known.path == recording.path)
-            .unwrap_or_else(|| {
-                let fresh = Opened {
-                    path: recording.path,
-                    index: RwLock::new(Index::of_at_most(self.inner.bounds.decisions_max)),
-                    growth: Mutex::default(),
-                    looked: Mutex::default(),
-                };
-                (id.to_owned(), Arc::new(fresh))
-            });
-        let answer = Arc::clone(&fresh.1);
-        opened.push(fresh);
-        if opened.len() > self.inner.bounds.indexed_max {
+        let mut opened = self.0.opened.lock();
+        let known = opened.extract_if(.., |(known, _)| known == id).next();
+        let known = known
+            .map(|(_, known)| known)
+            .filter(|known| known.path == recording.path);
+        let answer = known.unwrap_or_else(|| {
+            Arc::new(Opened {
+                path: recording.path,
+                index: RwLock::new(Index::of_at_most(self.0.bounds.decisions_max)),
+                growth: Mutex::default(),
+                looked: Mutex::default(),
+            })
+        });
+        opened.push((id.to_owned(), Arc::clone(&answer)));
+        if opened.len() > self.0.bounds.indexed_max {
             opened.remove(0);
         }
         Some(answer)
@@ -166,13 +158,11 @@ impl Opened {
 
     /// Reads new entries in the background. Returns at once; only one look runs at a time.
     pub(super) fn look(self: &Arc<Self>) {
-        {
-            let mut looked = self.looked.lock();
-            if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN_AFTER) {
-                return;
-            }
-            *looked = Some(Instant::now());
+        let mut looked = self.looked.lock();
+        if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN_AFTER) {
+            return;
         }
+        *looked = Some(Instant::now());
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Some(mut growth) = this.growth.try_lock() {
@@ -198,7 +188,7 @@ mod tests {
             for id in ["g/a", "g/b", "g/a", "g/c"] {
                 assert!(source.open(id).is_some(), "{id}");
             }
-            let opened = source.inner.opened.lock();
+            let opened = source.0.opened.lock();
             opened.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
         };
         assert_eq!(indexed(Source::of_state_dir(state.path())), ["g/a", "g/c"]);
