@@ -97,19 +97,16 @@ impl Limits {
             if let Err(error) = fs::remove_file(&part.path)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(
-                    "can't remove `{}`, an old part of a recording: {error}",
-                    part.path.display()
-                );
+                let path = part.path.display();
+                tracing::warn!("can't remove `{path}`, an old part of a recording: {error}");
                 continue;
             }
             bytes -= part.bytes;
         }
-        if bytes > self.total_bytes {
-            tracing::warn!(
-                "recordings take {bytes} bytes, of which none can be spared; `keep_total_bytes` of [journal] is {}",
-                self.total_bytes
-            );
+        let max = self.total_bytes;
+        if bytes > max {
+            let spared = "of which none can be spared; `keep_total_bytes` of [journal] is";
+            tracing::warn!("recordings take {bytes} bytes, {spared} {max}");
         }
         Ok(())
     }
@@ -125,14 +122,11 @@ impl Limits {
             }
             fs::remove_dir_all(&recording.folder)
         });
-        match removed {
-            Ok(removed) => removed,
-            Err(error) => {
-                let folder = recording.folder.display();
-                tracing::warn!("`{folder}`, the recording of a key that is gone, stays: {error}");
-                false
-            }
-        }
+        removed.unwrap_or_else(|error| {
+            let folder = recording.folder.display();
+            tracing::warn!("`{folder}`, the recording of a key that is gone, stays: {error}");
+            false
+        })
     }
 
     fn recordings(&self) -> io::Result<Vec<Recording>> {
@@ -163,7 +157,7 @@ impl Limits {
     fn decisions(&self, guest: &str) -> io::Result<BTreeMap<String, Vec<Part>>> {
         let mut by_key: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for part in parts(&self.state_dir.join("decisions").join(guest))? {
-            let name = part.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = name(&part.path).unwrap_or_default();
             let key = name.strip_suffix(".old.jsonl").or_else(|| name.strip_suffix(".jsonl"));
             if let Some(key) = key.map(str::to_owned) {
                 by_key.entry(key).or_default().push(part);
@@ -196,7 +190,7 @@ struct Part {
 impl Part {
     /// The number of its first entry, if it is a segment.
     fn first(&self) -> Option<u64> {
-        self.path.file_name()?.to_str()?.strip_suffix(".jsonl")?.parse().ok()
+        name(&self.path)?.strip_suffix(".jsonl")?.parse().ok()
     }
 
     /// Whether its first line is complete. An instance can't be rebuilt from a segment that has only been begun.
@@ -226,9 +220,9 @@ impl Recording {
     }
 }
 
-/// The name of a folder, if it is text: those that a host makes are.
-fn name(folder: &Path) -> Option<&str> {
-    folder.file_name()?.to_str()
+/// The name of a file or folder, if it is text: those that a host makes are.
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
 }
 
 /// The files in a folder. Files may come and go meanwhile.
@@ -261,8 +255,7 @@ pub(super) async fn run(limits: Limits) {
         if written >= limits.total_bytes / PART || is_due(looked_at, LOOK_EVERY) {
             (written, looked_at) = (0, Some(now));
             off_thread(&limits, |limits| {
-                let kept = limits.keep_recordings(SystemTime::now());
-                if let Err(error) = kept {
+                if let Err(error) = limits.keep_recordings(SystemTime::now()) {
                     tracing::warn!("can't look through the recordings for old ones: {error}");
                 }
             })
@@ -274,16 +267,12 @@ pub(super) async fn run(limits: Limits) {
                 if let Some(moved) = folder::moved(&limits.state_dir) {
                     tracing::error!("{moved}");
                 }
+                let Some(audit) = &limits.audit else { return };
                 let from = SystemTime::now().checked_sub(limits.audit_for);
-                let from = from.unwrap_or(SystemTime::UNIX_EPOCH);
-                match limits
-                    .audit
-                    .as_ref()
-                    .map(|audit| audit.keep_within(limits.audit_bytes, from))
-                {
-                    Some(Ok(count)) if count > 0 => tracing::info!("{count} old files of the audit log were removed"),
-                    Some(Err(error)) => tracing::warn!("{:#}", anyhow::Error::from(error)),
-                    _ => {}
+                match audit.keep_within(limits.audit_bytes, from.unwrap_or(SystemTime::UNIX_EPOCH)) {
+                    Ok(0) => {}
+                    Ok(count) => tracing::info!("{count} old files of the audit log were removed"),
+                    Err(error) => tracing::warn!("{:#}", anyhow::Error::from(error)),
                 }
             })
             .await;

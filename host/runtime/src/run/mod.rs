@@ -64,8 +64,10 @@ pub struct Part {
 impl Ended {
     /// The result of one kind of work. `None` if it has none.
     pub fn of(&self, name: &str) -> Option<&Summary> {
-        let part = self.parts.iter().find(|part| part.name == name)?;
-        Some(&part.summary)
+        self.parts
+            .iter()
+            .find(|part| part.name == name)
+            .map(|part| &part.summary)
     }
 }
 
@@ -117,7 +119,9 @@ pub async fn watch(
         let end = async |host_context: &HostContext| {
             tokio::select! {
                 () = &mut stop => stopped = true,
-                config = next_of(&mut reload, &current, registry, host_context, &tell) => next = Some(config),
+                Some(config) = async {
+                    Some(reload.as_mut()?.next(&current, registry, host_context, &tell).await)
+                } => next = Some(config),
             }
             failing = host_context.host_status.failing();
         };
@@ -161,20 +165,6 @@ struct Before {
     since: Option<(u64, Failing)>,
     /// Why the configuration that was to replace this one did not begin.
     refused: Vec<String>,
-}
-
-/// A configuration that replaces `current`. Never returns without a `reload`.
-async fn next_of(
-    reload: &mut Option<Reload>,
-    current: &Config,
-    registry: &Registry,
-    host_context: &HostContext,
-    tell: impl Fn(Event),
-) -> Config {
-    match reload {
-        Some(reload) => reload.next(current, registry, host_context, tell).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn run(

@@ -64,22 +64,18 @@ impl Reload {
             return Err(vec![moved]);
         }
         let config = (self.read)().map_err(|error| error.problems().to_vec())?;
+        let (file, was) = (config.file.display(), current.state_dir.display());
         if config.state_dir != current.state_dir {
-            return Err(vec![format!(
-                "{}: state_dir: was `{}` when the host started, which can't change while it runs: start it again",
-                config.file.display(),
-                current.state_dir.display()
-            )]);
+            let never = "which can't change while it runs: start it again";
+            let why = format!("{file}: state_dir: was `{was}` when the host started, {never}");
+            return Err(vec![why]);
         }
         if config.telemetry != current.telemetry {
-            return Err(vec![format!(
-                "{}: [telemetry] can't change while the host runs: start it again",
-                config.file.display()
-            )]);
+            let why = format!("{file}: [telemetry] can't change while the host runs: start it again");
+            return Err(vec![why]);
         }
-        check(&config, registry)
-            .await
-            .map_err(|error| vec![error.to_string()])?;
+        let checked = check(&config, registry).await;
+        checked.map_err(|error| vec![error.to_string()])?;
         Ok(config)
     }
 }
@@ -99,9 +95,8 @@ pub(super) fn refused(host_context: &HostContext, reasons: Vec<String>) {
             tracing::error!("audit: {:#}", anyhow::Error::from(error));
         }
     }
-    host_context
-        .host_status
-        .reload_refused(RefusedReload { at_ms, reasons });
+    let refused = RefusedReload { at_ms, reasons };
+    host_context.host_status.reload_refused(refused);
 }
 
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
@@ -116,10 +111,8 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
             return Err(error);
         }
         for (name, worlds, guest) in &needs.guests {
-            host_context
-                .version(config, name, worlds, guest)
-                .await?
-                .check_configured()?;
+            let version = host_context.version(config, name, worlds, guest).await?;
+            version.check_configured()?;
         }
         if !needs.guests.is_empty() {
             kind.check_state(config)?;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use trueup_config::Config;
 use trueup_election::Election;
-use trueup_sources::Source;
 use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::cluster;
 use trueup_work::host_context::HostContext;
@@ -44,10 +43,14 @@ impl<'c> Setups<'c> {
         leading: &mut Option<Leading>,
     ) -> Result<(Self, Around), SetupError> {
         let source = config.source();
-        let client = match source {
-            Some(source) => client_of(config, source).await?,
-            None => None,
-        };
+        let mut client = None;
+        if let Some(source) = source {
+            Input::check(source).await?;
+            client = Input::client(source).await?;
+            if client.is_none() {
+                cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
+            }
+        }
         let leading = lead(leading, config, client.clone()).await?;
         let leadership = leading.leadership();
         let mut around = Around {
@@ -55,7 +58,11 @@ impl<'c> Setups<'c> {
             cluster: None,
             election: leading.election(),
         };
-        let kinds = set_up(config, host_context, extent, &leadership).await?;
+        let mut kinds = Vec::new();
+        for &kind in KINDS {
+            let on = (config, host_context, extent, leadership.fence().clone());
+            kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
+        }
         let mut inputs = Vec::new();
         if let (RunMode::Once, Some(source), Some(client)) = (extent, source, &around.client) {
             // Reports problems with the source before the host takes the Lease.
@@ -90,31 +97,6 @@ impl<'c> Setups<'c> {
             ready.stop().await;
         }
     }
-}
-
-/// Checks the source. Returns the client for its API server, if it is one.
-async fn client_of(config: &Config, source: &Source) -> Result<Option<kube::Client>, SetupError> {
-    Input::check(source).await?;
-    let client = Input::client(source).await?;
-    if client.is_none() {
-        cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
-    }
-    Ok(client)
-}
-
-/// What the configuration names, in the order of the list.
-async fn set_up<'c>(
-    config: &'c Config,
-    host_context: &'c HostContext,
-    extent: RunMode,
-    leadership: &Leadership,
-) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
-    let mut kinds = Vec::new();
-    for &kind in KINDS {
-        let on = (config, host_context, extent, leadership.fence().clone());
-        kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
-    }
-    Ok(kinds)
 }
 
 /// The leader state: that of the configuration before, if it fits this one.
