@@ -139,7 +139,8 @@ enum Command {
     Sim(sim::Command),
     Completions(completions::Args),
     Man(completions::Man),
-    Version(version::Args),
+    /// Shows which build this is: version, commit, target, wasmtime, and the worlds with the guests that ship with it.
+    Version,
 }
 
 /// The value of a flag: one of a few words, each with its help.
@@ -180,7 +181,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(&command, output),
         Command::Ipam(command) => ipam::exec(command, output),
-        Command::Neg(command) => operate::neg(command, output),
+        Command::Neg(command) => operate::error_state(command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
         Command::Grants(command) => journal::grants(&command, output),
@@ -189,7 +190,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
         Command::Man(args) => completions::man(&args),
-        Command::Version(args) => version::exec(args, output),
+        Command::Version => version::exec(output),
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct ErrorState {
     host: Host,
 }
 
-pub(super) fn neg(Neg::ErrorState(args): Neg, output: Output) -> Ending {
+pub(super) fn error_state(Neg::ErrorState(args): Neg, output: Output) -> Ending {
     let (key, on) = (args.key, args.state == "on");
     let set: Set = args.host.post("negs/error-state", &Set { key, on })?;
     output::show(&set, output, |set| {

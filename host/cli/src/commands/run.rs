@@ -56,12 +56,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
     let place = config.source().map_or("", Source::place);
     let mut events = Vec::new();
     let tell = |event: Event| match output {
-        // Outcomes to stdout, warnings to stderr.
-        Output::Text | Output::Wide => match event.said() {
-            Some(Message::Line(line)) => output::line_if_read(&line),
-            Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
-            None => {}
-        },
+        Output::Text | Output::Wide => say(&event),
         // A run that ends prints one document; an endless one prints a line for each event.
         Output::Json | Output::Yaml if args.once => events.push(event),
         Output::Json | Output::Yaml => output::value_if_read(&event, output),
@@ -129,6 +124,15 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
         Err(error) => tracing::warn!("listening for SIGHUP: {error}"),
     }
     std::future::pending().await
+}
+
+/// One line for each event: outcomes to stdout, warnings to stderr.
+fn say(event: &Event) {
+    match event.said() {
+        Some(Message::Line(line)) => output::line_if_read(&line),
+        Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
+        None => {}
+    }
 }
 
 /// A run that ended, as one document. Leaves out what the configuration does not name.

@@ -7,10 +7,6 @@ use trueup_worlds::worlds;
 use crate::exit::Ending;
 use crate::output::{self, Output};
 
-/// Shows which build this is: version, commit, target, wasmtime, and the worlds with the guests that ship with it.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-
 /// Changes when a document loses a member, or one means something else.
 const SCHEMA: u32 = 1;
 
@@ -35,7 +31,7 @@ struct WorldOf {
     guests: Vec<String>,
 }
 
-pub(super) fn exec(_: Args, output: Output) -> Ending {
+pub(super) fn exec(output: Output) -> Ending {
     let of = |world: &'static str| {
         let guests = GUESTS.iter().filter(|guest| guest.world == world);
         let guests = guests

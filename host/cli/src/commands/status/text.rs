@@ -16,24 +16,14 @@ const IN_FLIGHT_MAX: usize = 10;
 /// The whole status; `keys`: all keys, in place of those in trouble and those `beside`.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeyShown]) -> Vec<String> {
     let host = &status.host;
-    let mut process = process(host);
-    if !host.identity.is_empty() {
-        process += &format!(", as `{}`", printable(&host.identity));
-    }
-    if let Some(leader) = &host.leader {
-        process += &format!(", `{}` leads", printable(leader));
-    }
-    if host.stopping {
-        process += ", stopping";
-    }
     let mut lines = vec![
-        format!("host      {process}"),
+        format!("host      {}", who(host)),
         format!("config    {}{}", host.config, read_again(host)),
     ];
-    if !status.host.admin.is_empty() {
-        lines.push(format!("admin     {}", status.host.admin.join(", ")));
+    if !host.admin.is_empty() {
+        lines.push(format!("admin     {}", host.admin.join(", ")));
     }
-    lines.extend(lease(&status.host).map(|text| format!("lease     {text}")));
+    lines.extend(lease(host).map(|text| format!("lease     {text}")));
     lines.extend(source(status).map(|text| format!("source    {text}")));
     lines.extend(queue(status).map(|text| format!("queue     {text}")));
     lines.extend(node(status).map(|text| format!("node      {text}")));
@@ -41,19 +31,15 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
     lines.extend(negs(status));
     if status.queue.is_some() {
         lines.push(format!("keys      {}", counts(status)));
-        let (decisions, effects) = (status.total.decisions, status.total.effects);
-        let (decisions, destroyed) = (counted(decisions, "decision", "decisions"), effects.destroyed);
-        lines.push(format!(
-            "done      {decisions}, {} created, {destroyed} destroyed",
-            effects.created
-        ));
+        let decisions = counted(status.total.decisions, "decision", "decisions");
+        let effects = status.total.effects;
+        let objects = format!("{} created, {} destroyed", effects.created, effects.destroyed);
+        lines.push(format!("done      {decisions}, {objects}"));
     }
     let memory = status.memory;
     let (resident, peak) = (bytes(memory.resident_bytes), bytes(memory.peak_bytes));
-    let guests_have = bytes(memory.guests_bytes);
-    lines.push(format!(
-        "memory    {resident} ({peak} at most); guests have {guests_have}"
-    ));
+    let of_guests = format!("guests have {}", bytes(memory.guests_bytes));
+    lines.push(format!("memory    {resident} ({peak} at most); {of_guests}"));
     let of_source = status.source.iter().flat_map(|source| &source.problems);
     let of_node = status.node.iter().flat_map(|node| &node.problems);
     let problems = of_source.chain(of_node);
@@ -95,6 +81,20 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
         true => "all is well".to_owned(),
         false => format!("nothing is wrong; not true yet: {}", waiting.join(", ")),
     }
+}
+
+fn who(host: &HostShown) -> String {
+    let mut text = process(host);
+    if !host.identity.is_empty() {
+        text += &format!(", as `{}`", printable(&host.identity));
+    }
+    if let Some(leader) = &host.leader {
+        text += &format!(", `{}` leads", printable(leader));
+    }
+    if host.stopping {
+        text += ", stopping";
+    }
+    text
 }
 
 /// `, read again 60 s ago; a reload was refused 12 s ago; changed since it was read: trueup check, then kill -HUP 17`.

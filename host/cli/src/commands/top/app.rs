@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use trueup_work::status::{KeyShown, Status};
 
 /// What the host answered.
@@ -12,21 +13,6 @@ pub(super) struct Data {
     pub(super) keys: Vec<KeyShown>,
     /// True if there are keys beyond these.
     pub(super) has_more: bool,
-}
-
-/// A pressed key, if it has a meaning here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Press {
-    Quit,
-    Letter(char),
-    Enter,
-    /// Esc: leaves the current view.
-    Back,
-    Erase,
-    Up(usize),
-    Down(usize),
-    PageUp,
-    PageDown,
 }
 
 /// The view that is on the screen.
@@ -173,40 +159,37 @@ impl App {
     }
 
     /// True if the key ends the program.
-    pub(super) fn pressed(&mut self, press: Press) -> bool {
-        if press == Press::Quit {
-            return true;
-        }
-        if self.typing {
-            self.typed(press);
-            return false;
-        }
-        match (self.view, press) {
-            (_, Press::Letter('q')) => return true,
+    pub(super) fn pressed(&mut self, key: KeyEvent) -> bool {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match (self.view, key.code) {
+            _ if key.kind == KeyEventKind::Release => {}
+            (_, KeyCode::Char('c')) if is_control => return true,
+            (_, code) if self.typing => self.typed(code),
+            (_, KeyCode::Char('q')) => return true,
             (View::Help, _) => self.view = View::Keys,
-            (_, Press::Letter('?')) => self.view = View::Help,
-            (View::Keys, Press::Letter('/')) => self.typing = true,
-            (View::Keys, Press::Letter('s')) => self.sort = self.sort.next(),
-            (View::Keys, Press::Enter) if self.marked().is_some() => self.view = View::Details,
-            (View::Details, Press::Enter | Press::Back) => self.view = View::Keys,
-            (View::Keys, Press::Back) => self.filter.clear(),
-            (_, Press::Up(by)) => self.up(by),
-            (_, Press::Down(by)) => self.down(by),
-            (_, Press::Letter('k')) => self.up(1),
-            (_, Press::Letter('j')) => self.down(1),
-            (_, Press::PageUp) => self.up(self.page),
-            (_, Press::PageDown) => self.down(self.page),
+            (_, KeyCode::Char('?')) => self.view = View::Help,
+            (View::Keys, KeyCode::Char('/')) => self.typing = true,
+            (View::Keys, KeyCode::Char('s')) => self.sort = self.sort.next(),
+            (View::Keys, KeyCode::Enter) if self.marked().is_some() => self.view = View::Details,
+            (View::Details, KeyCode::Enter | KeyCode::Esc) => self.view = View::Keys,
+            (View::Keys, KeyCode::Esc) => self.filter.clear(),
+            (_, KeyCode::Up | KeyCode::Char('k')) => self.up(1),
+            (_, KeyCode::Down | KeyCode::Char('j')) => self.down(1),
+            (_, KeyCode::PageUp) => self.up(self.page),
+            (_, KeyCode::PageDown) => self.down(self.page),
+            (_, KeyCode::Home) => self.up(usize::MAX),
+            (_, KeyCode::End) => self.down(usize::MAX),
             _ => {}
         }
         false
     }
 
-    fn typed(&mut self, press: Press) {
-        match press {
-            Press::Letter(c) => self.filter.push(c),
-            Press::Erase => _ = self.filter.pop(),
-            Press::Enter => self.typing = false,
-            Press::Back => {
+    fn typed(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Char(c) => self.filter.push(c),
+            KeyCode::Backspace => _ = self.filter.pop(),
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
                 self.filter.clear();
                 self.typing = false;
             }

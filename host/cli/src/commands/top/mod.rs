@@ -1,7 +1,7 @@
 //! `trueup top`: `trueup status`, live in a terminal.
 //!
 //! A task asks the host every second; this thread waits for keys, and draws the last answer. `app.rs` decides what is
-//! shown and what a key does; `draw.rs` draws it. Neither knows of a host, and `app.rs` knows of no terminal.
+//! shown and what a key does; `draw.rs` draws it. Neither knows of a host, and `app.rs` knows of a terminal only its keys.
 
 mod app;
 mod draw;
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::style::force_color_output;
 use trueup_runtime::control::Client;
 use trueup_work::status::{KeysShown, Status};
 
-use self::app::{App, Data, Press};
+use self::app::{App, Data};
 use super::guest::host::Host;
 use crate::colour;
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -112,30 +112,9 @@ fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &mpsc::Receiver<
         }
         has_news = true;
         if let Event::Key(key) = event::read().context("reading the terminal")?
-            && let Some(press) = press(key)
-            && app.pressed(press)
+            && app.pressed(key)
         {
             return Ok(());
         }
     }
-}
-
-fn press(key: KeyEvent) -> Option<Press> {
-    if key.kind == KeyEventKind::Release {
-        return None;
-    }
-    Some(match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Press::Quit,
-        KeyCode::Char(c) => Press::Letter(c),
-        KeyCode::Enter => Press::Enter,
-        KeyCode::Esc => Press::Back,
-        KeyCode::Backspace => Press::Erase,
-        KeyCode::Up => Press::Up(1),
-        KeyCode::Down => Press::Down(1),
-        KeyCode::PageUp => Press::PageUp,
-        KeyCode::PageDown => Press::PageDown,
-        KeyCode::Home => Press::Up(usize::MAX),
-        KeyCode::End => Press::Down(usize::MAX),
-        _ => return None,
-    })
 }

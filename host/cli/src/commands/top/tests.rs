@@ -4,9 +4,10 @@ use std::path::Path;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
 
-use super::app::{App, Data, Press, Sort, View};
+use super::app::{App, Data, Sort, View};
 use super::draw::draw;
 
 /// 80 x 24 is the smallest supported terminal.
@@ -122,18 +123,18 @@ fn the_first_screen_shows_what_is_in_trouble_first() {
 #[test]
 fn enter_shows_the_marked_key_and_enter_again_all() {
     let mut app = app();
-    assert!(!app.pressed(Press::Enter));
+    assert!(!app.pressed(KeyCode::Enter.into()));
     golden("details", &screen(&mut app));
-    assert!(!app.pressed(Press::Enter));
+    assert!(!app.pressed(KeyCode::Enter.into()));
     assert_eq!(app.view, View::Keys);
 }
 
 #[test]
 fn help_fits_the_screen() {
     let mut app = app();
-    app.pressed(Press::Letter('?'));
+    app.pressed(KeyCode::Char('?').into());
     golden("help", &screen(&mut app));
-    app.pressed(Press::Letter('x'));
+    app.pressed(KeyCode::Char('x').into());
     assert_eq!(app.view, View::Keys);
 }
 
@@ -141,21 +142,21 @@ fn help_fits_the_screen() {
 fn a_filter_looks_at_names_states_and_errors() {
     let names = |app: &App| -> Vec<String> { app.keys().iter().map(|key| key.key.clone()).collect() };
     let mut app = app();
-    app.pressed(Press::Letter('/'));
+    app.pressed(KeyCode::Char('/').into());
     for c in "REFUSED".chars() {
-        app.pressed(Press::Letter(c));
+        app.pressed(KeyCode::Char(c).into());
     }
     assert_eq!(names(&app), ["default/broken"]);
     // While the user types the filter, a letter is a letter.
-    app.pressed(Press::Erase);
-    assert!(!app.pressed(Press::Letter('q')));
+    app.pressed(KeyCode::Backspace.into());
+    assert!(!app.pressed(KeyCode::Char('q').into()));
     assert_eq!((names(&app).len(), app.filter.as_str()), (0, "REFUSEq"));
-    app.pressed(Press::Back);
+    app.pressed(KeyCode::Esc.into());
     assert_eq!((names(&app).len(), app.typing), (5, false));
     for c in "/set-a".chars() {
-        app.pressed(Press::Letter(c));
+        app.pressed(KeyCode::Char(c).into());
     }
-    app.pressed(Press::Enter);
+    app.pressed(KeyCode::Enter.into());
     assert_eq!(
         (names(&app), app.marked.1.as_str()),
         (vec!["default/loops".to_owned()], "default/loops")
@@ -167,17 +168,17 @@ fn a_filter_looks_at_names_states_and_errors() {
 fn the_mark_stays_on_its_key_whatever_the_order() {
     let mut app = app();
     assert_eq!(app.marked.1, "default/broken");
-    app.pressed(Press::Down(1));
+    app.pressed(KeyCode::Down.into());
     assert_eq!(app.marked.1, "default/loops");
-    app.pressed(Press::Letter('s'));
-    app.pressed(Press::Letter('s'));
+    app.pressed(KeyCode::Char('s').into());
+    app.pressed(KeyCode::Char('s').into());
     assert_eq!(
         (app.sort, app.marked.1.as_str(), app.position()),
         (Sort::Name, "default/loops", Some(2))
     );
-    app.pressed(Press::Down(usize::MAX));
+    app.pressed(KeyCode::End.into());
     assert_eq!(app.marked.1, "kube-system/dns");
-    app.pressed(Press::Up(usize::MAX));
+    app.pressed(KeyCode::Home.into());
     assert_eq!(app.marked.1, "apps/api");
     let mut less = data(1_790_000_061_000, 112);
     less.keys.remove(0);
@@ -211,7 +212,8 @@ fn a_host_that_does_not_answer_leaves_what_it_said_last() {
     );
     app.answered(Ok(data(1_790_000_062_000, 112)));
     assert!(!screen(&mut app).contains("no host answers"));
-    assert!(app.pressed(Press::Letter('q')) && app.pressed(Press::Quit));
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert!(app.pressed(KeyCode::Char('q').into()) && app.pressed(control_c));
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn long_names_get_the_room_that_there_is_and_their_ends_stay() {
     let mut app = app();
     let name = format!("a-namespace-of-some-team/{}-00042", "service".repeat(8));
     app.data.keys[0].key.clone_from(&name);
-    app.pressed(Press::Letter('s'));
+    app.pressed(KeyCode::Char('s').into());
     assert!(!screen(&mut app).contains(&name));
     assert!(screen(&mut app).contains("-00042"), "{}", screen(&mut app));
 }
