@@ -4,18 +4,22 @@
 //! belongs to. With tracing disabled, spans cost nothing: each layer checks only its own filter.
 //!
 //! ```text
-//! events, spans of decisions --+-> text, or JSON (telemetry/json.rs) -> stderr
+//! events, spans of decisions --+-> text, or JSON -> stderr
 //! spans of decisions, imports -+-> queue (telemetry/export.rs) -> OTLP over HTTP
 //! ```
 
 mod export;
-mod json;
 
-use tracing::Metadata;
+use std::fmt;
+
+use serde_json::{Map, Value};
 use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn, filter_fn};
-use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::fmt::format::{JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry, filter::FilterExt as _};
 use trueup_capabilities::trace;
@@ -153,7 +157,7 @@ fn log(format: LogFormat, default: &str) -> BoxedLayer {
         LogFormat::Json => stderr
             .with_ansi(false)
             .fmt_fields(JsonFields::new())
-            .event_format(json::Lines)
+            .event_format(JsonLines)
             // Whatever the filter, a line names the decision that it belongs to.
             .with_filter(
                 shown
@@ -162,4 +166,55 @@ fn log(format: LogFormat, default: &str) -> BoxedLayer {
             )
             .boxed(),
     }
+}
+
+/// The prefix of span fields that are not data, but set how a trace names the span.
+const OF_TRACES: &str = "otel.";
+
+/// Lines of log as JSON: one object a line, with the fields of the event and of the spans that it is in, side by side.
+/// Writes `{"timestamp","level","target","message", ...}`.
+struct JsonLines;
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = Map::new();
+        for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
+            let extensions = span.extensions();
+            let of_span = extensions.get::<FormattedFields<N>>();
+            let of_span = parsed(of_span.map_or("", |fields| &fields.fields)).into_iter();
+            fields.extend(of_span.filter(|(name, _)| !name.starts_with(OF_TRACES)));
+        }
+        // The fields of the event override those of its spans.
+        let mut own = String::new();
+        context.format_fields(Writer::new(&mut own), event)?;
+        fields.extend(parsed(&own));
+        let message = fields.remove("message").unwrap_or_else(|| Value::from(""));
+        let metadata = event.metadata();
+        let head = [
+            ("timestamp", Value::from(format!("{:.6}", jiff::Timestamp::now()))),
+            ("level", Value::from(metadata.level().as_str())),
+            ("target", Value::from(metadata.target())),
+            ("message", message),
+        ];
+        // This order makes a raw line readable.
+        write!(writer, "{{")?;
+        for (at, (name, value)) in head.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(writer, "{comma}{}:{value}", Value::from(*name))?;
+        }
+        fields.retain(|name, _| head.iter().all(|(taken, _)| taken != name));
+        for (name, value) in fields {
+            write!(writer, ",{}:{value}", Value::from(name))?;
+        }
+        writeln!(writer, "}}")
+    }
+}
+
+/// What `JsonFields` wrote.
+fn parsed(fields: &str) -> Map<String, Value> {
+    serde_json::from_str(fields).unwrap_or_default()
 }

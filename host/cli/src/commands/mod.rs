@@ -122,7 +122,7 @@ enum Command {
     Ipam(ipam::Command),
     /// Manages network endpoint groups.
     #[command(subcommand)]
-    Neg(operate::Neg),
+    Neg(Neg),
     /// Inspects and copies what guests have stored, and restores earlier checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -141,6 +141,11 @@ enum Command {
     Man(completions::Man),
     /// Shows which build this is: version, commit, target, wasmtime, and the worlds with the guests that ship with it.
     Version,
+}
+
+#[derive(Debug, Subcommand)]
+enum Neg {
+    ErrorState(operate::ErrorState),
 }
 
 /// The value of a flag: one of a few words, each with its help.
@@ -181,7 +186,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(&command, output),
         Command::Ipam(command) => ipam::exec(command, output),
-        Command::Neg(command) => operate::error_state(command, output),
+        Command::Neg(Neg::ErrorState(args)) => operate::error_state(args, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
         Command::Grants(command) => journal::grants(&command, output),

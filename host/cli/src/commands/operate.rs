@@ -39,11 +39,6 @@ pub(super) fn approve(args: Approve, output: Output) -> Ending {
     })
 }
 
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Neg {
-    ErrorState(ErrorState),
-}
-
 /// Sets whether a key is in its error state.
 ///
 /// In the error state, a migration between stacks does not go on while many attachments are pending. The state persists
@@ -59,7 +54,7 @@ pub(crate) struct ErrorState {
     host: Host,
 }
 
-pub(super) fn error_state(Neg::ErrorState(args): Neg, output: Output) -> Ending {
+pub(super) fn error_state(args: ErrorState, output: Output) -> Ending {
     let (key, on) = (args.key, args.state == "on");
     let set: Set = args.host.post("negs/error-state", &Set { key, on })?;
     output::show(&set, output, |set| {

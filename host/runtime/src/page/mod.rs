@@ -14,7 +14,6 @@
 //! Requests name recordings by their ids in the catalog; no text from a browser ever becomes part of a path.
 
 mod against;
-mod assets;
 mod catalog;
 mod decision;
 mod difference;

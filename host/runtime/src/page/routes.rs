@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
-use axum::http::Uri;
-use axum::response::Redirect;
+use axum::extract::rejection::NestedPathRejection;
+use axum::extract::{NestedPath, Query, State};
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,6 @@ use tokio::net::TcpListener;
 use trueup_base::local_only;
 
 use super::against::{Against, Comparison};
-use super::assets::{FILES, file, page};
 use super::catalog::Recording;
 use super::decision::{self, Lines, Part, ShownLines};
 use super::difference::{self, ASKS_COMPARED_MAX};
@@ -41,6 +41,37 @@ const FIRST_ROWS: Duration = Duration::from_millis(400);
 
 /// How many files' notes are sent. The others are counted.
 const NOTES_MAX: usize = 20;
+
+const PAGE: &str = include_str!("assets/index.html");
+
+/// The files of the page: name, type, text.
+const FILES: [(&str, &str, &str); 8] = [
+    ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
+    ("/page.js", JAVASCRIPT, include_str!("assets/page.js")),
+    ("/list.js", JAVASCRIPT, include_str!("assets/list.js")),
+    ("/detail.js", JAVASCRIPT, include_str!("assets/detail.js")),
+    ("/status.js", JAVASCRIPT, include_str!("assets/status.js")),
+    ("/json.js", JAVASCRIPT, include_str!("assets/json.js")),
+    ("/basics.js", JAVASCRIPT, include_str!("assets/basics.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
+];
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// Addresses on the page are relative to its folder. Under a prefix without a trailing `/`, the page states the prefix.
+/// It is taken from the routes, not from the request.
+async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
+    let base = |prefix: NestedPath| format!("\n<base href=\"{}/\">", prefix.as_str().trim_end_matches('/'));
+    let base = prefix.map(base).unwrap_or_default();
+    let page = PAGE.replacen("<head>", &format!("<head>{base}"), 1);
+    file("text/html; charset=utf-8", page)
+}
+
+/// One of [`FILES`], or the page.
+fn file(kind: &'static str, text: impl IntoResponse) -> Response {
+    // Another version of trueup may have another page at this address.
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
+    (headers, text).into_response()
+}
 
 /// The page and its requests, for `/` or, with `Router::nest`, any prefix. Refuses everything that [`local_only`]
 /// refuses.
