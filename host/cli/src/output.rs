@@ -202,10 +202,11 @@ pub(crate) fn laid_out(message: &str, width: usize) -> Vec<String> {
     // What differs, as the gate of a swap says it.
     let message = message.replace(": recorded: ", "; recorded: ");
     let indents = iter::once("").chain(iter::repeat("  "));
-    let parts = message.split("; ").zip(indents);
-    parts
-        .map(|(part, indent)| wrapped(&format!("{indent}{part}"), width))
-        .collect()
+    let parts = message
+        .split("; ")
+        .zip(indents)
+        .map(|(part, indent)| format!("{indent}{part}"));
+    parts.map(|part| wrapped(&part, width)).collect()
 }
 
 /// Breaks a line at blanks. What follows is indented further than the line begins.

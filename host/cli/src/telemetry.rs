@@ -149,21 +149,18 @@ fn log(format: LogFormat, default: &str) -> BoxedLayer {
         .with_writer(|| progress::Stderr)
         // Go on even if the reader of stderr went away.
         .log_internal_errors(false);
+    let not_asked = |shown: EnvFilter| shown.and(filter_fn(|metadata| !is_question(metadata)));
     match format {
         LogFormat::Text => stderr
             .with_ansi(colour::is_on(&std::io::stderr()))
-            .with_filter(shown.and(filter_fn(|metadata| !is_decision(metadata) && !is_question(metadata))))
+            .with_filter(not_asked(shown).and(filter_fn(|metadata| !is_decision(metadata))))
             .boxed(),
         LogFormat::Json => stderr
             .with_ansi(false)
             .fmt_fields(JsonFields::new())
             .event_format(JsonLines)
             // Whatever the filter, a line names the decision that it belongs to.
-            .with_filter(
-                shown
-                    .and(filter_fn(|metadata| !is_question(metadata)))
-                    .or(filter_fn(is_decision)),
-            )
+            .with_filter(not_asked(shown).or(filter_fn(is_decision)))
             .boxed(),
     }
 }

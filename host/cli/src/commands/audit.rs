@@ -101,9 +101,8 @@ fn table(lines: &[Line]) -> Vec<String> {
         if !line.name.is_empty() {
             guest += &format!(" ({})", line.name);
         }
-        let about = [&line.decision, &line.instance]
-            .into_iter()
-            .find(|about| !about.is_empty());
+        let abouts = [&line.decision, &line.instance];
+        let about = abouts.into_iter().find(|about| !about.is_empty());
         [
             output::time(line.at_ms),
             guest,

@@ -131,10 +131,8 @@ fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, Failure> 
         let next = "`trueup ipam show` has those that do";
         return Err(misused(anyhow!("container `{unknown}` has no address; {next}")));
     }
-    let all = all
-        .into_iter()
-        .map(|(ip, key)| freed(ip, key, shown.pods.get(ip), None));
-    Ok(all.collect())
+    let freed = |(ip, key)| freed(ip, key, shown.pods.get(ip), None);
+    Ok(all.into_iter().map(freed).collect())
 }
 
 fn released_lines(released: &Released) -> Vec<String> {

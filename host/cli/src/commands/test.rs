@@ -159,12 +159,8 @@ fn ended(args: &Args, summary: &Summary) -> Ending {
         )));
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.
-    let mut names = args
-        .guest
-        .iter()
-        .map(|(name, _)| name)
-        .filter(|_| summary.errors.is_empty());
-    if let Some(name) = unused(&mut names, summary) {
+    let names = args.guest.iter().map(|(name, _)| name);
+    if let Some(name) = unused(names, summary).filter(|_| summary.errors.is_empty()) {
         let why = anyhow!("--guest {name}=...: no scenario here is for a guest `{name}`");
         return Err(misused(why));
     }

@@ -1,7 +1,7 @@
 //! `trueup version`: which build this is, and which guests are in it.
 
 use serde::Serialize;
-use trueup_guests_builtin::GUESTS;
+use trueup_guests_builtin::{Builtin, GUESTS};
 use trueup_worlds::worlds;
 
 use crate::exit::Ending;
@@ -34,9 +34,8 @@ struct WorldOf {
 pub(super) fn exec(output: Output) -> Ending {
     let of = |world: &'static str| {
         let guests = GUESTS.iter().filter(|guest| guest.world == world);
-        let guests = guests
-            .map(|guest| format!("{}@{}", guest.name, guest.version))
-            .collect();
+        let name = |guest: &Builtin| format!("{}@{}", guest.name, guest.version);
+        let guests = guests.map(name).collect();
         WorldOf { world, guests }
     };
     let build = Build {
@@ -62,10 +61,8 @@ fn lines(build: &Build) -> Vec<String> {
         format!("target    {}", build.target),
         format!("wasmtime  {}", build.wasmtime),
     ];
-    let rows = build
-        .worlds
-        .iter()
-        .map(|of| [of.world.to_owned(), of.guests.join(", ")]);
+    let worlds = build.worlds.iter();
+    let rows = worlds.map(|of| [of.world.to_owned(), of.guests.join(", ")]);
     lines.extend(output::table_below(["WORLD", "GUESTS"], rows.collect()));
     lines
 }

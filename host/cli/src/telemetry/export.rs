@@ -100,10 +100,8 @@ impl Traces {
         if let Some(base) = &telemetry.otlp {
             builder = builder.with_endpoint(format!("{base}{TRACES_PATH}"));
         }
-        let exporter = builder
-            .build()
-            .map_err(|error| format!("traces to {collector}: {error}"));
-        let mut exporter = exporter?;
+        let failed = |error| format!("traces to {collector}: {error}");
+        let mut exporter = builder.build().map_err(failed)?;
         let resource = resource(filled("OTEL_SERVICE_NAME").is_some());
         exporter.set_resource(&resource);
         let (sender, queue) = mpsc::channel(QUEUE_SPANS_MAX);

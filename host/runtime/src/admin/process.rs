@@ -26,9 +26,7 @@ pub(super) fn gauges() -> Vec<(&'static str, f64)> {
         ("process_threads", number(&status, "Threads:").map(count)),
         ("process_start_time_seconds", started_seconds()),
     ];
-    all.into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+    Vec::from_iter(all.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
 
 /// The memory of the process, and of all instances in it. What the system does not report is 0.

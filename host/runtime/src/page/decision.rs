@@ -27,27 +27,6 @@ pub(super) struct Lines {
     pub(super) ending: Option<(u64, Ending)>,
 }
 
-/// One decision as the page receives it, with a part of its questions.
-#[derive(Debug, Serialize)]
-pub(super) struct ShownLines {
-    args: Option<Value>,
-    asks: Vec<ShownAsk>,
-    /// The position of the first of `asks`.
-    from: usize,
-    ending: Option<Json>,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownAsk {
-    n: u64,
-    name: String,
-    writes: bool,
-    args: Value,
-    answer: Option<Value>,
-    /// Whether the answer is an error or contains one.
-    failed: bool,
-}
-
 /// JSON text, or its beginning.
 #[derive(Debug, Serialize)]
 pub(super) struct Value {
@@ -107,28 +86,33 @@ impl Lines {
         Ok(lines)
     }
 
-    pub(super) fn shown(&self, from: usize) -> ShownLines {
+    /// The arguments of its call as the page receives them.
+    pub(super) fn shown_args(&self) -> Option<Value> {
+        self.call.as_ref().map(|(_, call)| Value::new(call.args.get()))
+    }
+
+    /// Its questions as the page receives them.
+    pub(super) fn shown_asks(&self) -> Json {
         let ask = |(n, ask): &(u64, Ask)| {
             let answer = ask.answer.as_ref().map(|answer| answer.get());
-            ShownAsk {
-                n: *n,
-                name: ask.name.clone(),
-                writes: index::is_write(&ask.name),
-                args: Value::new(ask.args.get()),
-                answer: answer.map(Value::new),
-                failed: answer.is_some_and(holds_error),
-            }
+            json!({
+                "n": n,
+                "name": ask.name,
+                "writes": index::is_write(&ask.name),
+                "args": Value::new(ask.args.get()),
+                "answer": answer.map(Value::new),
+                // Whether the answer is an error or contains one.
+                "failed": answer.is_some_and(holds_error),
+            })
         };
-        let ending = |(n, ending): &(u64, Ending)| {
-            let (kind, _) = ending.parts();
-            json!({ "n": n, "kind": kind, "value": Value::new(text_of(ending)) })
-        };
-        ShownLines {
-            args: self.call.as_ref().map(|(_, call)| Value::new(call.args.get())),
-            asks: self.asks.iter().map(ask).collect(),
-            from,
-            ending: self.ending.as_ref().map(ending),
-        }
+        self.asks.iter().map(ask).collect()
+    }
+
+    /// Its ending as the page receives it.
+    pub(super) fn shown_ending(&self) -> Option<Json> {
+        let (n, ending) = self.ending.as_ref()?;
+        let (kind, _) = ending.parts();
+        Some(json!({ "n": n, "kind": kind, "value": Value::new(text_of(ending)) }))
     }
 }
 

@@ -62,15 +62,9 @@ struct Pair {
 
 /// Compares two decisions.
 pub(super) fn compare<'l>(a: &'l Lines, b: &'l Lines) -> Compared {
-    let call = |lines: &Lines| {
-        lines
-            .call
-            .as_ref()
-            .map(|(_, call)| call.name.clone())
-            .unwrap_or_default()
-    };
+    let call = |lines: &Lines| Some(lines.call.as_ref()?.1.name.clone());
     let args = |lines: &Lines| lines.call.as_ref().map(|(_, call)| parsed(&call.args));
-    let calls = (call(a), call(b));
+    let calls = (call(a).unwrap_or_default(), call(b).unwrap_or_default());
     let [a_names, b_names] = [a, b].map(|lines| Vec::from_iter(lines.asks.iter().map(|(_, ask)| ask.name.as_str())));
     let pairs = align(&a_names, &b_names).into_iter();
     let ask = |lines: &'l Lines, at: Option<usize>| lines.asks.get(at?);

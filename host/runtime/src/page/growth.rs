@@ -71,11 +71,8 @@ impl Growth {
     /// Forgets removed files, or everything if the change was of another kind.
     fn keep(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
         let first = files.first();
-        let gone = self
-            .files
-            .iter()
-            .position(|known| Some(&known.path) == first)
-            .unwrap_or(0);
+        let is_first = |known: &Followed| Some(&known.path) == first;
+        let gone = self.files.iter().position(is_first).unwrap_or(0);
         let mut stay = self.files.iter().skip(gone).zip(files);
         let same = self.files.len().saturating_sub(gone) <= files.len()
             && stay.all(|(known, path)| known.path == *path && known.is_same());

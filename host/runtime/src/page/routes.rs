@@ -20,7 +20,7 @@ use trueup_base::local_only;
 
 use super::against::{Against, Comparison};
 use super::catalog::Recording;
-use super::decision::{self, Lines, Part, ShownLines};
+use super::decision::{self, Lines, Part};
 use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Outcome};
 use super::newest::Newest;
@@ -320,18 +320,7 @@ async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decisio
     Ok((opened, decision, path))
 }
 
-async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Result<Json<impl Serialize>, Refused> {
-    #[derive(Serialize)]
-    struct Shown {
-        row: Decision,
-        name: String,
-        #[serde(flatten)]
-        lines: ShownLines,
-        header: Option<Value>,
-        file: String,
-        /// A decision of another version with the same input.
-        twin: Option<Value>,
-    }
+async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Answer {
     let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
     off_thread(move || {
         let count = asked.count.map_or(ASKS_MAX, |count| count.min(ASKS_MAX));
@@ -340,14 +329,19 @@ async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) ->
         let header = header.transpose().map_err(Refused::changed)?;
         let index = opened.index();
         let twin = index.twin(&decision);
-        Ok(Json(Shown {
-            name: index.name_of(&decision).to_owned(),
-            lines: lines.shown(asked.from),
-            header,
-            file: path.display().to_string(),
-            twin: twin.map(|twin| json!({ "n": twin.n, "who": index.who(twin) })),
-            row: decision,
-        }))
+        Ok(Json(json!({
+            "row": decision,
+            "name": index.name_of(&decision),
+            "args": lines.shown_args(),
+            "asks": lines.shown_asks(),
+            // The position of the first of `asks`.
+            "from": asked.from,
+            "ending": lines.shown_ending(),
+            "header": header,
+            "file": path.display().to_string(),
+            // A decision of another version with the same input.
+            "twin": twin.map(|twin| json!({ "n": twin.n, "who": index.who(twin) })),
+        })))
     })
     .await?
 }

@@ -122,17 +122,14 @@ impl Source {
         let recording = self.recording(id)?;
         let mut opened = self.0.opened.lock();
         let known = opened.extract_if(.., |(known, _)| known == id).next();
-        let known = known
-            .map(|(_, known)| known)
-            .filter(|known| known.path == recording.path);
-        let answer = known.unwrap_or_else(|| {
-            Arc::new(Opened {
-                path: recording.path,
-                index: RwLock::new(Index::of_at_most(self.0.bounds.decisions_max)),
-                growth: Mutex::default(),
-                looked: Mutex::default(),
-            })
-        });
+        let known = known.filter(|(_, known)| known.path == recording.path);
+        let fresh = || Opened {
+            path: recording.path,
+            index: RwLock::new(Index::of_at_most(self.0.bounds.decisions_max)),
+            growth: Mutex::default(),
+            looked: Mutex::default(),
+        };
+        let answer = known.map_or_else(|| Arc::new(fresh()), |(_, known)| known);
         opened.push((id.to_owned(), Arc::clone(&answer)));
         if opened.len() > self.0.bounds.indexed_max {
             opened.remove(0);

@@ -53,9 +53,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
         View::Keys => keys(frame, app, body),
         View::Details => {
             let gone = || vec![Line::default(), Line::from("This key is known no more.")];
-            let lines = app
-                .marked()
-                .map_or_else(gone, |key| detail_lines(key, &app.data.status));
+            let lines = |key: &KeyShown| detail_lines(key, &app.data.status);
+            let lines = app.marked().map_or_else(gone, lines);
             frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), body);
         }
         View::Help => frame.render_widget(Paragraph::new(HELP), body),
