@@ -13,7 +13,6 @@
 
 mod housekeeping;
 mod reload;
-mod setups;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -25,19 +24,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_config::Config;
+use trueup_election::Election;
 use trueup_registry::Registry;
+use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::event::Event;
 use trueup_work::host_context::HostContext;
-use trueup_work::kind::{Begin, Loop, Management, RunContext, RunMode, Summary};
-use trueup_work::leading::Leading;
+use trueup_work::input::Input;
+use trueup_work::kind::{Begin, Kind, Loop, Management, Ready, RunContext, RunMode, Summary};
+use trueup_work::leading::{Leadership, Leading};
 use trueup_work::setup::SetupError;
 use trueup_work::status::{Failing, HostStatus};
-use trueup_work::swap;
-use trueup_worlds::worlds;
+use trueup_work::{cluster, swap};
+use trueup_worlds::{KINDS, worlds};
 
 pub use self::reload::Reload;
 
-use self::setups::{Around, Setups};
 use crate::admin::{self, Admin, Reads};
 use crate::control;
 
@@ -193,18 +194,18 @@ async fn run(
         RunMode::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
     let (management, wanted) = Management::new(config, &host_context);
-    let (mut setups, around) = Setups::new(config, &host_context, extent, leading).await?;
+    let mut setups = set_up(config, &host_context, extent, leading).await?;
     // A run that ends by itself has checked this before it listed anything.
-    let client = around.client.clone().filter(|_| extent == RunMode::UntilStopped);
+    let client = setups.client.filter(|_| extent == RunMode::UntilStopped);
     let context = RunContext::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
-        leadership: setups.leadership.clone(),
+        leadership: setups.leadership,
         context: &context,
         report: tell,
         source_is_reported: false,
         error_states: None,
-        inputs: std::mem::take(&mut setups.inputs),
+        inputs: setups.inputs,
     };
     let mut loops = Vec::new();
     for (kind, ready) in &mut setups.kinds {
@@ -213,12 +214,98 @@ async fn run(
         loops.push((kind.name(), reports_source, ready.begin(&mut begin)?));
         begin.source_is_reported |= reads_source;
     }
-    let ended = to_its_end(loops, begin, (wanted, reads, around), stop).await?;
+    let ended = to_its_end(loops, begin, (wanted, reads, setups.around), stop).await?;
     if let Some(admin) = admin {
         admin.stop().await;
     }
-    setups.stop().await;
+    for (_, ready) in setups.kinds {
+        ready.stop().await;
+    }
     Ok(ended)
+}
+
+/// What the loops need before they begin.
+struct Setups<'c> {
+    kinds: Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
+    leadership: Leadership,
+    /// For the API server of the source.
+    client: Option<kube::Client>,
+    /// One for each loop that reads the source.
+    inputs: Vec<Input>,
+    around: Around,
+}
+
+/// What a run looks at beside its loops.
+type Around = (Option<Kubernetes>, Option<Arc<Election>>);
+
+/// Sets up what the loops need, in the order in which problems are found. Takes the leader state from `leading`, or
+/// begins it there. With `--once`, waits for the Lease.
+async fn set_up<'c>(
+    config: &'c Config,
+    host_context: &'c HostContext,
+    extent: RunMode,
+    leading: &mut Option<Leading>,
+) -> Result<Setups<'c>, SetupError> {
+    let source = config.source();
+    let mut client = None;
+    if let Some(source) = source {
+        Input::check(source).await?;
+        client = Input::client(source).await?;
+        if client.is_none() {
+            cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
+        }
+    }
+    let leading = lead(leading, config, client.clone()).await?;
+    let leadership = leading.leadership();
+    let mut kinds = Vec::new();
+    for &kind in KINDS {
+        let on = (config, host_context, extent, leadership.fence().clone());
+        kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
+    }
+    if let (RunMode::Once, Some(source), Some(client)) = (extent, source, &client) {
+        // Reports problems with the source before the host takes the Lease.
+        Input::once(source).await?;
+        let belongs = cluster::belongs(&config.state_dir, client).await;
+        belongs.map_err(SetupError::Misused)?;
+    }
+    leading.begin(extent == RunMode::Once).await?;
+    let (mut inputs, mut cluster) = (Vec::new(), None);
+    if let Some(source) = source {
+        // With `--once`, the host lists after it has taken the Lease.
+        let input = match extent {
+            RunMode::Once => Input::once(source).await,
+            RunMode::UntilStopped => Input::watched(source).await,
+        }?;
+        for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
+            inputs.push(input.once_more(source)?);
+        }
+        cluster = input.cluster.clone();
+        inputs.push(input);
+    }
+    Ok(Setups {
+        kinds,
+        leadership,
+        client,
+        inputs,
+        around: (cluster, leading.election()),
+    })
+}
+
+/// The leader state: that of the configuration before, if it fits this one.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+) -> Result<&'l mut Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            let longest = KINDS.iter().find_map(|kind| kind.longest_request(config));
+            Leading::new(config, client, longest)?
+        }
+    };
+    Ok(leading.insert(kept))
 }
 
 /// What goes on beside the loops.
@@ -254,28 +341,22 @@ async fn to_its_end(
         // A task of its own answers while the loops are busy.
         serving.spawn(control::serve(socket, Arc::clone(&manager), reads, error_states));
     }
-    let relay = async {
+    let stopped = async {
         stop(host_context).await;
         host_context.host_status.stopping();
         context.stop();
-        std::future::pending::<Infallible>().await
+    };
+    let relayed = async {
+        while let Some(event) = changed.recv().await {
+            tell(Event::Guest(event));
+        }
     };
     let managing = async {
-        let relayed = async {
-            while let Some(event) = changed.recv().await {
-                tell(Event::Guest(event));
-            }
-        };
-        tokio::join!(
-            relayed,
-            beats(&host_context.host_status, &around),
-            swap::fall_back(&manager, wanted)
-        );
-        std::future::pending::<Infallible>().await
+        let beats = beats(&host_context.host_status, &around);
+        tokio::join!(stopped, relayed, swap::fall_back(&manager, wanted), beats).3
     };
     let ended = tokio::select! {
         ended = joined(loops, context) => ended,
-        never = relay => match never {},
         never = managing => match never {},
     };
     // Events that arrived while the last loop ended.
@@ -313,13 +394,13 @@ async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &RunContext
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Reports that this task is alive, and what is known of other hosts and of the cluster.
-async fn beats(host_status: &Arc<HostStatus>, around: &Around) {
+async fn beats(host_status: &Arc<HostStatus>, (cluster, election): &Around) -> Infallible {
     let beating = host_status.begin_loop("host");
     loop {
-        if let Some(election) = &around.election {
+        if let Some(election) = election {
             host_status.set_election(election.status());
         }
-        if let Some(cluster) = &around.cluster {
+        if let Some(cluster) = cluster {
             // A status that can't be serialized is not shown.
             host_status.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
         }
