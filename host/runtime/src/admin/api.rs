@@ -10,7 +10,8 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use trueup_capabilities::audit;
 use trueup_work::decisions;
 use trueup_work::shadow;
@@ -187,18 +188,8 @@ async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Sen
     off_thread(work).await
 }
 
-/// The last lines of the audit log.
-#[derive(Debug, Serialize)]
-struct AuditShown {
-    /// Oldest first.
-    lines: VecDeque<audit::Line>,
-    /// The number of lines in the log.
-    count: u64,
-    /// Whether every byte of the log is unmodified.
-    whole: bool,
-}
-
-async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<AuditShown> {
+/// The last lines of the audit log, oldest first, the number of lines in it, and whether every byte of it is unmodified.
+async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<Value> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("audit");
     slowly(&reads, move || {
@@ -211,63 +202,37 @@ async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer
         });
         let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
         let verdict = walked.map_err(failed)?;
-        Ok(Json(AuditShown {
-            count: verdict.lines,
-            whole: verdict.is_whole(),
-            lines,
-        }))
+        Ok(Json(
+            json!({ "lines": lines, "count": verdict.lines, "whole": verdict.is_whole() }),
+        ))
     })
     .await?
 }
 
-/// The recordings of one instance.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct JournalShown {
-    /// As in `[guests.NAME]`.
-    guest: String,
-    /// The name of the folder: the escaped key, such as `default%2Fweb`.
-    instance: String,
-    /// The folder.
-    path: PathBuf,
-    /// The number of files.
-    files: usize,
-    /// The total size.
-    bytes: u64,
-}
-
-/// A part of the recordings.
-#[derive(Debug, Serialize)]
-struct JournalsShown {
-    /// Sorted by guest and instance.
-    journals: Vec<JournalShown>,
-    /// Whether the list is cut.
-    more: bool,
-}
-
-async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<JournalsShown> {
+async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<Value> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("journals");
     Ok(Json(slowly(&reads, move || listed(&folder, limit)).await?))
 }
 
-/// The first journals by name. A folder that is missing or disappears counts as empty.
-fn listed(folder: &Path, limit: usize) -> JournalsShown {
+/// The first journals, sorted by guest and instance, and whether there are more. A folder that is missing or disappears
+/// counts as empty.
+fn listed(folder: &Path, limit: usize) -> Value {
     let guests = folders_in(folder).unwrap_or_default();
     let mut instances = guests.iter().flat_map(|guest| folders_in(guest).unwrap_or_default());
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let shown = |path: PathBuf| {
         let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
         let sizes: Vec<u64> = files.filter_map(|file| Some(file.metadata().ok()?.len())).collect();
-        JournalShown {
-            guest: path.parent().map(name).unwrap_or_default(),
-            instance: name(&path),
-            files: sizes.len(),
-            bytes: sizes.iter().sum(),
-            path,
-        }
+        json!({
+            "guest": path.parent().map(name),
+            // The escaped key, such as `default%2Fweb`.
+            "instance": name(&path),
+            "path": path.display().to_string(),
+            "files": sizes.len(),
+            "bytes": sizes.iter().sum::<u64>(),
+        })
     };
-    JournalsShown {
-        journals: instances.by_ref().take(limit).map(shown).collect(),
-        more: instances.next().is_some(),
-    }
+    let journals: Vec<Value> = instances.by_ref().take(limit).map(shown).collect();
+    json!({ "journals": journals, "more": instances.next().is_some() })
 }

@@ -60,19 +60,11 @@ pub(super) struct Families {
 
 impl Families {
     /// Adds a series. The first series of a family sets the kind and the help text.
-    pub(super) fn add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], series: Series) {
-        if !self.try_add(name, help, labels, series) {
-            self.left_out += 1;
-        }
-    }
-
-    fn try_add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], (kind, mut metric): Series) -> bool {
+    pub(super) fn add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], (kind, mut metric): Series) {
         let name = clean(name, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
         let named = labels.iter().map(|(key, value)| (label_name(key), (*value).to_owned()));
         let named: BTreeMap<String, String> = named.collect();
-        if named.len() < labels.len() {
-            return false;
-        }
+        let is_twice = named.len() < labels.len();
         let is_other = |line: &String| self.lines.get(line).is_some_and(|family| *family != name);
         // The names of the family's lines.
         let ends: &[&str] = match kind {
@@ -82,8 +74,10 @@ impl Families {
         let lines: Vec<String> = ends.iter().map(|end| format!("{name}{end}")).collect();
         let known = self.by_name.get(&name);
         let fits = known.is_none_or(|family| family.get_field_type() == kind);
-        if !fits || lines.iter().any(is_other) || !self.seen.insert((name.clone(), named.clone())) {
-            return false;
+        let fits = fits && !is_twice && !lines.iter().any(is_other);
+        if !fits || !self.seen.insert((name.clone(), named.clone())) {
+            self.left_out += 1;
+            return;
         }
         self.lines.extend(lines.into_iter().map(|line| (line, name.clone())));
         let family = self.by_name.entry(name.clone()).or_insert_with(|| {
@@ -93,9 +87,14 @@ impl Families {
             family.set_field_type(kind);
             family
         });
+        let label = |(key, value)| {
+            let mut pair = LabelPair::default();
+            pair.set_name(key);
+            pair.set_value(value);
+            pair
+        };
         metric.set_label(named.into_iter().map(label).collect());
         family.mut_metric().push(metric);
-        true
     }
 
     /// The text in Prometheus' format, sorted by name.
@@ -106,13 +105,6 @@ impl Families {
         let families: Vec<MetricFamily> = self.by_name.into_values().collect();
         TextEncoder::new().encode_to_string(&families)
     }
-}
-
-fn label((key, value): (String, String)) -> LabelPair {
-    let mut pair = LabelPair::default();
-    pair.set_name(key);
-    pair.set_value(value);
-    pair
 }
 
 /// The name of a label. Prometheus reserves names that begin with two `_`, and `le`, which identifies the buckets

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use trueup_journal::{key_of, segment_numbers, segment_path};
 
 use crate::folders::folders_in;
@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 3;
 const KINDS: [&str; 2] = ["journals", "instances"];
 
 /// One recording: all segments of an instance, or one file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Recording {
     /// Its id in requests.
     pub(super) id: String,
@@ -35,19 +35,7 @@ pub(super) struct Recording {
     pub(super) guest: Option<String>,
     /// The key of the instance, or the file's name without one.
     pub(super) key: String,
-    #[serde(skip)]
     pub(super) path: PathBuf,
-}
-
-/// A recording in the list.
-#[derive(Debug, Serialize)]
-pub(super) struct Listed<'a> {
-    #[serde(flatten)]
-    recording: &'a Recording,
-    files: usize,
-    bytes: u64,
-    /// When it was last written, in milliseconds since 1970.
-    changed_ms: Option<u64>,
 }
 
 /// A file of a recording.
@@ -71,14 +59,18 @@ pub(super) fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 impl Recording {
-    pub(super) fn listed(&self) -> Listed<'_> {
+    /// The recording as the list of the page has it.
+    pub(super) fn listed(&self) -> Value {
         let files = self.written();
-        Listed {
-            recording: self,
-            files: files.len(),
-            bytes: files.iter().map(|file| file.bytes).sum(),
-            changed_ms: files.iter().filter_map(|file| file.changed_ms).max(),
-        }
+        json!({
+            "id": self.id,
+            "guest": self.guest,
+            "key": self.key,
+            "files": files.len(),
+            "bytes": files.iter().map(|file| file.bytes).sum::<u64>(),
+            // When it was last written, in milliseconds since 1970.
+            "changed_ms": files.iter().filter_map(|file| file.changed_ms).max(),
+        })
     }
 
     /// Its files, oldest first. One that cannot be read is empty.
