@@ -57,10 +57,14 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
     }
     let mut clocks = Vec::new();
-    if let Some(source) = config.source() {
-        let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
-        let clock = source::check(config, source, &rights, &mut tell).await;
-        clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
+    match config.source() {
+        Some(source @ Source::Manifests(folder)) => source::manifests(config, source, folder, &mut tell).await,
+        Some(Source::Kubernetes(settings)) => {
+            let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
+            let clock = source::kubernetes(config, settings, &rights, &mut tell).await;
+            clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
+        }
+        None => {}
     }
     match HostContext::of_trial(config, registry, worlds()) {
         Ok(host_context) => guests(config, &host_context, &needs, &mut tell).await,

@@ -9,23 +9,8 @@ use trueup_sources::kubernetes::{Probe, Right, Settings};
 use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_work::{cluster, input};
 
-/// Looks at the source. Returns the API server's clock if it is one and says so.
-pub(super) async fn check(
-    config: &Config,
-    source: &Source,
-    rights: &[&Right],
-    tell: &mut impl FnMut(Finding),
-) -> Option<SystemTime> {
-    match source {
-        Source::Manifests(folder) => {
-            manifests(config, source, folder, tell).await;
-            None
-        }
-        Source::Kubernetes(settings) => kubernetes(config, settings, rights, tell).await,
-    }
-}
-
-async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut impl FnMut(Finding)) {
+/// Looks at the manifests in a folder.
+pub(super) async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut impl FnMut(Finding)) {
     let check = "manifests";
     let shown = folder.display();
     if let Err(error) = cluster::is_no_clusters(&config.state_dir, source) {
@@ -55,7 +40,8 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut i
     });
 }
 
-async fn kubernetes(
+/// Looks at a cluster. Returns the API server's clock if it says so.
+pub(super) async fn kubernetes(
     config: &Config,
     settings: &Settings,
     rights: &[&Right],

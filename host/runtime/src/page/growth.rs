@@ -133,7 +133,7 @@ impl Followed {
             if self.read - begun >= PIECE_BYTES {
                 begun = self.read;
                 let mut index = index.write();
-                index.take(std::mem::take(&mut piece));
+                piece.drain(..).for_each(|located| index.take(located));
                 if index.is_full {
                     return Ok(None);
                 }
@@ -155,7 +155,8 @@ impl Followed {
             }
             self.read += bytes;
         };
-        index.write().take(piece);
+        let mut index = index.write();
+        piece.into_iter().for_each(|located| index.take(located));
         ended
     }
 }

@@ -169,16 +169,9 @@ impl Index {
         }
     }
 
-    /// Adds the next entries of the last segment.
-    pub(super) fn take(&mut self, entries: Vec<Located>) {
-        for located in entries {
-            self.read += located.bytes;
-            self.take_one(located);
-        }
-    }
-
-    fn take_one(&mut self, located: Located) {
-        let Located { entry, offset, bytes } = located;
+    /// Adds the next entry of the last segment.
+    pub(super) fn take(&mut self, Located { entry, offset, bytes }: Located) {
+        self.read += bytes;
         let n = entry.n;
         match entry.event {
             Event::Header(header) => {
@@ -411,8 +404,7 @@ mod tests {
                 bytes,
             }
         };
-        let entries = lines.iter().map(located).collect();
-        index.take(entries);
+        lines.iter().map(located).for_each(|entry| index.take(entry));
         index
     }
 
@@ -425,7 +417,7 @@ mod tests {
         };
         let mut index = Index::of_at_most(2);
         for generation in 0..2 {
-            index.take((1..4).map(call).collect());
+            (1..4).map(call).for_each(|entry| index.take(entry));
             assert_eq!((index.decisions.len(), index.is_full), (2, true), "{generation}");
             index.forget_all();
         }

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -31,7 +30,7 @@ const COMPARED_MAX: usize = 20;
 const WORDS_MAX: usize = 300;
 
 /// The newest problem and the newest decision.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Newest {
     problem: Option<Found>,
     decision: Option<Found>,
@@ -54,21 +53,13 @@ struct Found {
     words: String,
 }
 
-/// The newest of one file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct OfFile {
-    problem: Option<Found>,
-    decision: Option<Found>,
-}
-
-/// What was read, by file and length: a file that did not grow is not read again.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Cache(Arc<Mutex<BTreeMap<(PathBuf, u64), OfFile>>>);
+/// The newest of each file that was read, by file and length: a file that did not grow is not read again.
+pub(super) type Cache = Mutex<BTreeMap<(PathBuf, u64), Newest>>;
 
 /// Searches these files, which are sorted, newest first.
 pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) -> Result<Newest, Refused> {
     let (mut newest, mut bytes, count) = (Newest::default(), 0, files.len());
-    let mut before = std::mem::take(&mut *cache.0.lock());
+    let mut before = std::mem::take(&mut *cache.lock());
     let mut now = BTreeMap::new();
     for (at, file) in files.into_iter().enumerate() {
         let problem = newest.problem.as_ref();
@@ -90,14 +81,14 @@ pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) 
                 };
                 let path = file_read.0.clone();
                 // A file that is gone or unreadable holds nothing; the list says why.
-                off_thread(move || OfFile::read(&path, differs_at).unwrap_or_default()).await?
+                off_thread(move || Newest::of_file(&path, differs_at).unwrap_or_default()).await?
             }
         };
         later(&mut newest.problem, found.problem.as_ref(), &id);
         later(&mut newest.decision, found.decision.as_ref(), &id);
         now.insert(file_read, found);
     }
-    *cache.0.lock() = now;
+    *cache.lock() = now;
     Ok(newest)
 }
 
@@ -112,9 +103,9 @@ fn later(one: &mut Option<Found>, other: Option<&Found>, r: &str) {
     }
 }
 
-impl OfFile {
-    /// Reads as far as the file is readable.
-    fn read(file: &Path, differs_at: Option<u64>) -> io::Result<Self> {
+impl Newest {
+    /// Reads one file as far as it is readable.
+    fn of_file(file: &Path, differs_at: Option<u64>) -> io::Result<Self> {
         let mut index = Index::of_at_most(DECISIONS_MAX);
         index.segments.push(Segment {
             path: file.to_owned(),
@@ -123,7 +114,7 @@ impl OfFile {
         });
         // What is unreadable ends the file.
         let _ = for_each_entry(file, beginning(file)?, u64::MAX, |located| {
-            index.take(vec![located]);
+            index.take(located);
             true
         });
         let is_problem = |decision: &&Decision| decision.outcome.is_problem() || index.differs(decision);
@@ -138,6 +129,7 @@ impl OfFile {
         Ok(Self {
             problem: index.decisions.iter().rev().find(is_problem).map(found),
             decision: index.decisions.last().map(found),
+            unread: 0,
         })
     }
 }
@@ -244,8 +236,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "a", &[(10, OK), (20, OK), (30, OK)]);
         let file = folder.path().join("g/a/0.jsonl");
-        let differs = OfFile::read(&file, Some(4)).unwrap().problem.unwrap();
+        let differs = Newest::of_file(&file, Some(4)).unwrap().problem.unwrap();
         assert_eq!((differs.n, differs.differs, differs.outcome), (3, true, Outcome::Ok));
-        assert_eq!(OfFile::read(&file, None).unwrap().problem, None);
+        assert_eq!(Newest::of_file(&file, None).unwrap().problem, None);
     }
 }
