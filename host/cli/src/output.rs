@@ -75,6 +75,11 @@ pub(crate) fn talk(text: &str) {
     coloured(&painted(&std::io::stderr(), colour::severity)(&text::printable(text)));
 }
 
+/// Writes a warning to stderr.
+pub(crate) fn warn(what: &impl Display) {
+    talk(&format!("warning: {what}"));
+}
+
 /// Writes an error to stderr: on a terminal in lines that fit it, with the colours of differences.
 pub(crate) fn complain(text: &str) {
     let Some(width) = width(&std::io::stderr()) else {

@@ -62,18 +62,15 @@ pub(super) fn read(config: &Path) -> Result<Config, Failure> {
 /// folder: the host may run on with what it read before the file broke.
 pub(super) fn state_dir(config: &Path) -> Result<PathBuf, Failure> {
     let (state_dir, error) = Config::state_dir_of(config, &sections()).map_err(misused)?;
-    match error {
-        None => {}
-        Some(error) if state_dir.is_dir() => {
-            for problem in error.problems() {
-                output::talk(&format!("warning: {problem}"));
-            }
-            let folder = state_dir.display();
-            output::talk(&format!(
-                "warning: the configuration can't be used; going on with the state folder {folder} (--state-dir names another)"
-            ));
+    if let Some(error) = error {
+        if !state_dir.is_dir() {
+            return Err(misused(error));
         }
-        Some(error) => return Err(misused(error)),
+        error.problems().iter().for_each(output::warn);
+        let goes_on = format!("going on with the state folder {}", state_dir.display());
+        output::warn(&format!(
+            "the configuration can't be used; {goes_on} (--state-dir names another)"
+        ));
     }
     Ok(state_dir)
 }

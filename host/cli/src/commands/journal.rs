@@ -61,9 +61,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
     let mut shown = Vec::new();
     for file in &show.recordings.files()? {
         let segment = Segment::read(file).map_err(misused)?;
-        if let Some(torn) = &segment.torn {
-            output::talk(&format!("warning: {torn}"));
-        }
+        segment.torn.iter().for_each(output::warn);
         let recent = since(&segment.entries, since_ms);
         if since_ms.is_some() && recent.is_empty() {
             continue;
@@ -163,9 +161,7 @@ pub(crate) enum Grants {
 
 pub(crate) fn grants(Grants::Infer(recordings): &Grants, output: Output) -> Ending {
     let (inferred, torn) = infer::infer(&recordings.files()?).map_err(misused)?;
-    for torn in torn {
-        output::talk(&format!("warning: {torn}"));
-    }
+    torn.iter().for_each(output::warn);
     output::show(&inferred, output, |inferred| {
         let texts: Vec<String> = inferred.iter().map(infer::Inferred::to_toml).collect();
         vec![texts.join("\n").trim_end().to_owned()]
@@ -251,9 +247,7 @@ fn to_scenario(args: &ToScenario, output: Output) -> Ending {
     for file in &files {
         let segment = Segment::read(file).map_err(misused)?;
         let name = file.display().to_string();
-        if let Some(torn) = &segment.torn {
-            output::talk(&format!("warning: {torn}"));
-        }
+        segment.torn.iter().for_each(output::warn);
         let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
         let program = programs.of(file, &segment).map_err(misused)?;
         let replayed = block_on(replay(&loader.engine, &program, segment.clone(), Options::default()))?;

@@ -40,9 +40,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     }
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
     if output.is_text() {
-        for problem in plan.problems.iter().chain(&plan.notes) {
-            output::talk(&format!("warning: {problem}"));
-        }
+        plan.problems.iter().chain(&plan.notes).for_each(output::warn);
         let hidden = config.source().map_or("", Source::hidden);
         let orphans = args.orphans && config.world::<Lbaas>().is_some();
         let lines = lines(&plan, hidden, orphans, output);

@@ -179,11 +179,10 @@ async fn decide(
     match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
             let Some(own) = own_settings(file, program) else {
-                let names = format!(
-                    "{}=CONFIG names the configuration with its own",
-                    trueup_config::CONFIG_ENV
-                );
-                return Err(anyhow!("{}; {names}", failed(error)));
+                let (error, variable) = (failed(error), trueup_config::CONFIG_ENV);
+                return Err(anyhow!(
+                    "{error}; {variable}=CONFIG names the configuration with its own"
+                ));
             };
             let mut segment = Segment::read(file)?;
             segment.header.settings = to_raw_value(&own)?;
@@ -277,9 +276,7 @@ fn recorded(file: &Path, segment: &Segment) -> Result<Reference, StoreError> {
 }
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {
-    if let Some(torn) = &replayed.torn {
-        output::talk(&format!("warning: {torn}"));
-    }
+    replayed.torn.iter().for_each(output::warn);
     let ended = replayed.ended.iter().filter(|_| replayed.outcome.is_identical());
     let ended: String = ended.map(|ended| format!("; {ended}")).collect();
     let line = format!("{}: {}{ended}", replayed.file, replayed.outcome);

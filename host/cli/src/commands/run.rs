@@ -130,7 +130,7 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
 fn say(event: &Event) {
     match event.said() {
         Some(Message::Line(line)) => output::line_if_read(&line),
-        Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
+        Some(Message::Warning(what)) => output::warn(&what),
         None => {}
     }
 }
@@ -152,9 +152,7 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
         if let (true, Some(unchanged)) = (once, summary.unchanged) {
             output::line_if_read(unchanged);
         }
-        if let Some(why) = &summary.cut_short {
-            output::talk(&format!("warning: {why}"));
-        }
+        summary.cut_short.iter().for_each(output::warn);
         if part.reports_source && !summary.problems.is_empty() {
             let problems = counted(summary.problems.len(), "problem", "problems");
             let held = match summary.held.join(", ") {

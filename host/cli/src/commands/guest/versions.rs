@@ -173,9 +173,8 @@ pub(super) fn history(args: &History, output: Output) -> Ending {
         return Err(misused(why));
     }
     let status: Option<HostStatus> = host::answer(&state_dir, "status");
-    if let Some(moved) = status.and_then(|status| status.host.state_dir_moved) {
-        output::talk(&format!("warning: {moved}"));
-    }
+    let moved = status.and_then(|status| status.host.state_dir_moved);
+    moved.iter().for_each(output::warn);
     output::show(revisions.all(), output, |all| {
         let rows = all.iter().map(|revision| {
             [
