@@ -9,28 +9,34 @@
 //!                    -> each kind: guests, grants, backends, addresses -> clocks
 //! ```
 
-mod place;
-mod source;
-
+use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
+use rustix::fs::Access as Mode;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
+use trueup_base::folder::LOCK;
 use trueup_base::http::client::clock_of;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_config::{AdminAt, Config};
 use trueup_registry::{Reference, Registry};
 use trueup_sources::Source;
+use trueup_sources::kubernetes::{Probe as ClusterProbe, Right, Settings};
 use trueup_work::host_context::{HostContext, Unusable};
 use trueup_work::kind::Kind;
 use trueup_work::needs::{Finding, Mark, Named, Needs, NoGrant, Probe, Problem};
 use trueup_work::object_counts::ObjectCounts;
 use trueup_work::setup::SetupError;
+use trueup_work::socket::Reachable;
 use trueup_work::status::Status;
-use trueup_work::{etcd, nftables};
+use trueup_work::{cluster, etcd, input, nftables};
 use trueup_worlds::{KINDS, worlds};
 
 use crate::control::Client;
+use crate::state_lock::{StateLock, another_owner, nested};
 
 /// How long one question to a backend may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,13 +47,13 @@ const SKEW_MAX: Duration = Duration::from_secs(30);
 
 /// Looks at everything. Tells each finding when it is there.
 pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Finding)) {
-    let (mut finding, is_running) = place::state_folder(&config.state_dir);
+    let (mut finding, is_running) = state_folder(&config.state_dir);
     if is_running && let Some(pid) = running(config).await {
         finding = Finding::ok(finding.check, format!("this configuration's host runs, process {pid}"));
     }
     let can_be_read = finding.mark != Mark::Failed;
     tell(finding);
-    tell(Finding::of("disk", place::disk(&config.state_dir)));
+    tell(Finding::of("disk", disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
     let kinds = KINDS
         .iter()
@@ -58,10 +64,10 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     }
     let mut clocks = Vec::new();
     match config.source() {
-        Some(source @ Source::Manifests(folder)) => source::manifests(config, source, folder, &mut tell).await,
+        Some(source @ Source::Manifests(folder)) => manifests(config, source, folder, &mut tell).await,
         Some(Source::Kubernetes(settings)) => {
             let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
-            let clock = source::kubernetes(config, settings, &rights, &mut tell).await;
+            let clock = kubernetes(config, settings, &rights, &mut tell).await;
             clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
         }
         None => {}
@@ -91,7 +97,7 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         tell(looked(look, is_cluster).await);
     }
     for (key, at) in listens {
-        tell(Finding::of(key, place::listens(key, &at, is_running).await));
+        tell(Finding::of(key, can_listen(key, &at, is_running).await));
     }
     for server in servers {
         if let Ok(Some(clock)) = clock_of(&server, PATIENCE).await {
@@ -255,5 +261,228 @@ fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
     match apart <= SKEW_MAX {
         true => Finding::ok("clock", text),
         false => Finding::of("clock", Err(Problem::new(text, next))),
+    }
+}
+
+/// Below this a host stops recording soon: a busy one writes this much in minutes.
+const FREE_BYTES_MIN: u64 = 64 << 20;
+
+/// Whether a host can write the state folder, or make it. Also whether one runs with it.
+fn state_folder(state_dir: &Path) -> (Finding, bool) {
+    let check = "state folder";
+    let shown = state_dir.display();
+    let failed = |text: &dyn fmt::Display, next: &str| {
+        let finding = Finding::wrong(check, Mark::Failed, Problem::new(text, next));
+        (finding, false)
+    };
+    if state_dir.exists() && !state_dir.is_dir() {
+        return failed(&format_args!("{shown} is no folder"), "name another one in `state_dir`");
+    }
+    let folder = existing(state_dir);
+    let folder_shown = folder.display();
+    if let Err(error) = rustix::fs::access(folder, Mode::WRITE_OK | Mode::EXEC_OK) {
+        let text = format!("{shown}: {folder_shown} can't be written: {}", io::Error::from(error));
+        let chown = format!("chown it (ls -ld {folder_shown})");
+        let next = format!("run as the user that owns it, {chown}, or name another one in `state_dir`");
+        return failed(&text, &next);
+    }
+    if let Some(nested) = nested(state_dir) {
+        return (Finding::wrong(check, Mark::Failed, nested), false);
+    }
+    if let Some(owner) = another_owner(state_dir) {
+        let trouble = Problem::new(
+            format!("{shown} belongs to user {owner} alone"),
+            "run the host as that user; a check and a plan by this one leave nothing behind",
+        );
+        let is_running = StateLock::taken(state_dir).is_ok_and(|taken| taken.is_some());
+        return (Finding::wrong(check, Mark::Warning, trouble), is_running);
+    }
+    match StateLock::taken(state_dir) {
+        Ok(None) if folder != state_dir => (Finding::ok(check, format!("{shown}: a run creates it")), false),
+        Ok(None) => (Finding::ok(check, shown.to_string()), false),
+        Ok(Some(taken)) => {
+            let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
+            (Finding::wrong(check, Mark::Warning, Problem::new(taken, next)), true)
+        }
+        Err(error) => {
+            let lock = state_dir.join(LOCK);
+            failed(&error, &format!("correct the owner and mode of {}", lock.display()))
+        }
+    }
+}
+
+/// The folder itself, or the nearest one above it that exists.
+fn existing(folder: &Path) -> &Path {
+    let mut named = folder.ancestors().filter(|path| !path.as_os_str().is_empty());
+    named.find(|path| path.exists()).unwrap_or(Path::new("."))
+}
+
+/// How much room a host has.
+fn disk(state_dir: &Path) -> Result<String, Problem> {
+    let folder = existing(state_dir);
+    let too_little = |text: &dyn fmt::Display, bytes: u64| {
+        let df = format!("df -h {}: free {} MiB", folder.display(), bytes >> 20);
+        let next = format!("{df}, lower `keep_total_bytes` of [journal], or move `state_dir`");
+        Problem::new(text, next)
+    };
+    let room = rustix::fs::statvfs(folder).map_err(|error| too_little(&io::Error::from(error), FREE_BYTES_MIN))?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let text = format!("{} MiB free at {}", free >> 20, folder.display());
+    match FREE_BYTES_MIN.checked_sub(free) {
+        None | Some(0) => Ok(text),
+        Some(missing) => Err(too_little(&text, missing)),
+    }
+}
+
+/// Whether a host can listen there. One that `is_running` may do so already.
+async fn can_listen(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Problem> {
+    let (free, next) = match at {
+        AdminAt::Tcp(address) => {
+            let bound = TcpListener::bind(address).map(drop);
+            (bound, crate::admin::who_listens(*address, key))
+        }
+        AdminAt::Unix(path) => {
+            let path_shown = path.display();
+            let next = format!("ss -lxp src {path_shown} shows who has it; stop that, or give another `{key}`");
+            (unix(path).await, next)
+        }
+    };
+    match free {
+        Ok(()) => Ok(format!("{at} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
+            Ok(format!("{at}: the host that runs listens there"))
+        }
+        Err(error) => Err(Problem::new(format!("{at}: {error}"), next)),
+    }
+}
+
+/// A socket that nothing serves is left by an ended host, and is free.
+async fn unix(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if !found.file_type().is_socket() => Err(io::Error::other("something else than a socket is there")),
+        Ok(_) => match UnixStream::connect(Reachable::new(path)?.path()).await {
+            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Looks at the manifests in a folder.
+async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut impl FnMut(Finding)) {
+    let check = "manifests";
+    let shown = folder.display();
+    if let Err(error) = cluster::is_no_clusters(&config.state_dir, source) {
+        let trouble = Problem::new(error, "name another folder in `state_dir`");
+        tell(Finding::wrong(check, Mark::Failed, trouble));
+    }
+    let all = match input::all(source).await {
+        Ok((all, _)) => all,
+        Err(error) => {
+            let next = format!("mkdir -p {shown}, or correct `manifests` in [source]");
+            return tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
+        }
+    };
+    for problem in &all.problems {
+        let next = format!("correct it, then: trueup plan {}", config.file.display());
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(problem, next)));
+    }
+    if !all.problems.is_empty() {
+        return;
+    }
+    tell(if all.changes.is_empty() {
+        let next = format!("put manifests into {shown}, mount it, or correct `manifests` in [source]");
+        let text = format!("{shown}: no object at all; a host that knew some removes nothing");
+        Finding::wrong(check, Mark::Warning, Problem::new(text, next))
+    } else {
+        Finding::ok(check, format!("{shown}: {} objects", all.changes.len()))
+    });
+}
+
+/// Looks at a cluster. Returns the API server's clock if it says so.
+async fn kubernetes(
+    config: &Config,
+    settings: &Settings,
+    rights: &[&Right],
+    tell: &mut impl FnMut(Finding),
+) -> Option<SystemTime> {
+    let check = "API server";
+    let probe = ClusterProbe::new(settings).await.map_err(|error| {
+        let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
+    });
+    let probe = probe.ok()?;
+    let clock = probe.clock().await.map_err(|failed| {
+        let next = "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(failed.text, next)));
+    });
+    let clock = clock.ok()?;
+    tell(Finding::ok(check, format!("{} answers", probe.server())));
+    for (kind, is_needed) in probe.kinds() {
+        let (version, resource) = (kind.api_version(), kind.resource());
+        let what = match probe.serves(kind).await {
+            Ok(true) => continue,
+            Ok(false) => format!("{} does not serve {version} {resource}", probe.server()),
+            Err(failed) => failed.text,
+        };
+        let group = version.split_once('/').map_or("''", |(group, _)| group);
+        let look = format!("kubectl api-resources --api-group={group}");
+        let next = format!("{look}: upgrade the cluster, or leave `{resource}` out of `watch`");
+        tell(Finding::wrong("kinds", grade(is_needed), Problem::new(what, next)));
+    }
+    may(config, &probe, rights, tell).await;
+    clock
+}
+
+fn grade(is_needed: bool) -> Mark {
+    if is_needed { Mark::Failed } else { Mark::Warning }
+}
+
+/// The rights of this account.
+async fn may(config: &Config, probe: &ClusterProbe, rights: &[&Right], tell: &mut impl FnMut(Finding)) {
+    let mut asked = probe.reads();
+    let identity = Right {
+        name: Some("kube-system"),
+        ..Right::new("get", "", "namespaces")
+    };
+    // Without it the host only warns: another cluster's state folder would not be noticed.
+    asked.push((identity, false));
+    asked.extend(rights.iter().map(|right| ((*right).clone(), true)));
+    if let Some(election) = &config.election {
+        let namespace = election.namespace.clone().unwrap_or_else(|| probe.namespace());
+        // To an account that may not read namespaces, the API server does not say.
+        if let Ok(false) = probe.has_namespace(&namespace).await {
+            let text = format!("the Lease's namespace `{namespace}` does not exist: no host can lead");
+            let trouble = Problem::new(text, format!("kubectl create namespace {namespace}"));
+            tell(Finding::wrong("Lease", Mark::Failed, trouble));
+        }
+        let leases = ["get", "create", "update", "watch"];
+        // Without a watch a handover takes longer.
+        asked.extend(leases.map(|verb| {
+            let right = Right::new(verb, "coordination.k8s.io", "leases");
+            (right.within(Some(&namespace)), verb != "watch")
+        }));
+    }
+    let mut allowed = 0;
+    for (right, is_needed) in &asked {
+        match probe.may(right).await {
+            Ok(true) => allowed += 1,
+            Ok(false) => {
+                let text = format!("this account may not {right}");
+                let role = format!("`{}` on `{}` in a role of its own", right.verb, right.resource);
+                let next = format!("kubectl apply -f deploy/trueup.yaml, or give this account {role}");
+                tell(Finding::wrong("rights", grade(*is_needed), Problem::new(text, next)));
+            }
+            Err(failed) => {
+                let next = "kubectl auth whoami; correct the user of the kubeconfig's context, or the service account";
+                return tell(Finding::wrong("rights", Mark::Failed, Problem::new(failed.text, next)));
+            }
+        }
+    }
+    if allowed == asked.len() {
+        let text = format!("this account may do all {allowed} things that a host does");
+        tell(Finding::ok("rights", text));
     }
 }

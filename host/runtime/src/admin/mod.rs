@@ -16,7 +16,6 @@ mod families;
 mod health;
 mod listen;
 mod metrics;
-mod process;
 mod status;
 
 use std::sync::{Arc, OnceLock};

@@ -7,7 +7,7 @@ use trueup_config::Config;
 use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
 use trueup_work::swap::Manager;
 
-use super::{Reads, health, process};
+use super::{Reads, health, metrics};
 
 /// The whole status.
 pub(super) fn status(reads: &Reads) -> Status {
@@ -18,7 +18,7 @@ pub(super) fn status(reads: &Reads) -> Status {
     status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
     status.host.state_dir_moved = folder::moved(&reads.host_status.facts().state_dir);
     status.guests = reads.manager.get().map(|manager| guests(manager)).unwrap_or_default();
-    status.memory = process::memory(status.guests.iter().map(|guest| guest.memory_bytes).sum());
+    status.memory = metrics::memory(status.guests.iter().map(|guest| guest.memory_bytes).sum());
     status.problems = problems(reads, &status);
     status
 }
