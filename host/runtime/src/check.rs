@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use trueup_base::folder::LOCK;
 use trueup_base::http::client::clock_of;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
-use trueup_config::{AdminAt, Config};
+use trueup_config::{AdminAt, Config, Guest};
 use trueup_registry::{Reference, Registry};
 use trueup_sources::Source;
 use trueup_sources::kubernetes::{Probe as ClusterProbe, Right, Settings};
@@ -62,16 +62,8 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for error in kinds.filter_map(|(kind, _)| read_state(config, *kind).err()) {
         tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
     }
-    let mut clocks = Vec::new();
-    match config.source() {
-        Some(source @ Source::Manifests(folder)) => manifests(config, source, folder, &mut tell).await,
-        Some(Source::Kubernetes(settings)) => {
-            let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
-            let clock = kubernetes(config, settings, &rights, &mut tell).await;
-            clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
-        }
-        None => {}
-    }
+    let clock = source(config, &needs, &mut tell).await;
+    let mut clocks = Vec::from_iter(clock.map(|clock| ("the API server".to_owned(), clock)));
     match HostContext::of_trial(config, registry, worlds()) {
         Ok(host_context) => guests(config, &host_context, &needs, &mut tell).await,
         Err(error) => {
@@ -230,14 +222,10 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Pr
 /// The backends that worlds share, if a guest may use them.
 fn shared(config: &Config) -> Vec<Probe<'_>> {
     let guests = config.guests();
-    let mut reads = guests
-        .iter()
-        .filter_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
-    let etcd = reads
-        .next()
-        .map(|key| Probe::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
-    let mut looks = Vec::from_iter(etcd);
-    let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
+    let key = |(_, guest): &(_, &Guest)| guest.grants.grant(ETCD)?.read.first().cloned();
+    let etcd = |key: String| Probe::new("etcd", async move { etcd::look(&config.etcd, &key).await });
+    let mut looks = Vec::from_iter(guests.iter().find_map(key).map(etcd));
+    let filters = |(_, guest): &(_, &Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
         looks.push(nftables::look(&config.nftables, &config.state_dir));
     }
@@ -290,10 +278,8 @@ fn state_folder(state_dir: &Path) -> (Finding, bool) {
         return (Finding::wrong(check, Mark::Failed, nested), false);
     }
     if let Some(owner) = another_owner(state_dir) {
-        let trouble = Problem::new(
-            format!("{shown} belongs to user {owner} alone"),
-            "run the host as that user; a check and a plan by this one leave nothing behind",
-        );
+        let next = "run the host as that user; a check and a plan by this one leave nothing behind";
+        let trouble = Problem::new(format!("{shown} belongs to user {owner} alone"), next);
         let is_running = StateLock::taken(state_dir).is_ok_and(|taken| taken.is_some());
         return (Finding::wrong(check, Mark::Warning, trouble), is_running);
     }
@@ -367,6 +353,20 @@ async fn unix(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
             Err(error) => Err(error),
         },
+    }
+}
+
+/// Looks at the source. Returns the API server's clock if it is one and says so.
+async fn source(config: &Config, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) -> Option<SystemTime> {
+    match config.source()? {
+        source @ Source::Manifests(folder) => {
+            manifests(config, source, folder, tell).await;
+            None
+        }
+        Source::Kubernetes(settings) => {
+            let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
+            kubernetes(config, settings, &rights, tell).await
+        }
     }
 }
 

@@ -153,10 +153,8 @@ fn show(path: &Path, output: Output) -> Ending {
     let allocations = stored::allocations(&picture.saved);
     // Nothing but its content says that such a file is a store.
     if let (Kind::JsonFile, Err(why)) = (picture.kind, &allocations) {
-        let shown = path.display();
-        return Err(misused(anyhow!(
-            "`{shown}` is no store of pod addresses: {why}; give the `path` of [backend.checkpoint]"
-        )));
+        let is_none = format!("`{}` is no store of pod addresses: {why}", path.display());
+        return Err(misused(anyhow!("{is_none}; give the `path` of [backend.checkpoint]")));
     }
     let shown = Shown {
         picture,

@@ -190,11 +190,8 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
     }
     let reports = of.calls.iter().filter_map(|call| call.report.as_ref());
     let recordings: BTreeSet<&Path> = reports.map(|report| report.file.as_path()).collect();
-    for file in recordings.into_iter().map(Path::display) {
-        lines.push(format!(
-            "  look deeper: trueup journal show {file}; trueup replay {file}"
-        ));
-    }
+    let look = |file| format!("  look deeper: trueup journal show {file}; trueup replay {file}");
+    lines.extend(recordings.into_iter().map(Path::display).map(look));
     lines
 }
 
@@ -497,9 +494,8 @@ fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
         lines.push("! a job runs now: it is shown here when it has ended".to_owned());
     }
     if now.state == KeyState::Held {
-        lines.push(format!(
-            "! held since {since}: its objects are kept until everything in the source can be read"
-        ));
+        let kept = "its objects are kept until everything in the source can be read";
+        lines.push(format!("! held since {since}: {kept}"));
     } else if !now.unreadable.is_empty() {
         lines.push("! a manifest that can't be read may hold this Service; its last read state counts".to_owned());
     }

@@ -123,11 +123,8 @@ fn at_ms(text: &str) -> Result<i64, Failure> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at.as_millisecond());
     }
-    let wrong = || {
-        misused(anyhow!(
-            "--since: was `{text}`, must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`"
-        ))
-    };
+    let must = "must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`";
+    let wrong = || misused(anyhow!("--since: was `{text}`, {must}"));
     let ago: Span = text.parse().map_err(|_| wrong())?;
     // A day is 24 hours here: no calendar is involved.
     let ago = ago.to_duration(SpanRelativeTo::days_are_24_hours());

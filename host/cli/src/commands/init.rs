@@ -76,9 +76,8 @@ fn given(args: &Args, flag: &str, value: Option<String>, words: &[&str]) -> Resu
         let source = if flag == "world" { "" } else { " --source SOURCE" };
         let folder = args.folder.display();
         let one = format!("with as {} one of {}", flag.to_uppercase(), words.join(", "));
-        misused(anyhow!(
-            "--{flag} is missing: trueup init {folder} --world {world}{source}, {one}"
-        ))
+        let type_this = format!("trueup init {folder} --world {world}{source}");
+        misused(anyhow!("--{flag} is missing: {type_this}, {one}"))
     };
     let (mut answers, mut to) = (std::io::stdin().lock(), std::io::stderr());
     if !answers.is_terminal() || !to.is_terminal() {

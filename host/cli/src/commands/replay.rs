@@ -287,10 +287,9 @@ fn show(replayed: &Replayed) -> anyhow::Result<()> {
 fn notes(all: &[Replayed]) {
     let of_own: Vec<&Replayed> = all.iter().filter(|it| it.own_settings).collect();
     if let Some(first) = of_own.first() {
-        let (guest, recordings) = (&first.guest, counted(of_own.len(), "recording", "recordings"));
-        output::talk(&format!(
-            "note: `{guest}` refuses the settings of {recordings}, and decided with its own"
-        ));
+        let settings = counted(of_own.len(), "recording", "recordings");
+        let refuses = format!("`{}` refuses the settings of {settings}", first.guest);
+        output::talk(&format!("note: {refuses}, and decided with its own"));
     }
     let mut recorded: BTreeMap<&str, Vec<&Replayed>> = BTreeMap::new();
     for replayed in all.iter().filter(|it| it.recorded_digest != it.replayed_digest) {
@@ -302,9 +301,8 @@ fn notes(all: &[Replayed]) {
             0 => " was".to_owned(),
             others => format!(" and {} were", counted(others, "other", "others")),
         };
-        let (file, guest, by) = (&first.file, &first.guest, &first.replayed_digest);
-        output::talk(&format!(
-            "note: {file}{others} recorded by another guest ({digest}) than `{guest}` ({by})"
-        ));
+        let than = format!("than `{}` ({})", first.guest, first.replayed_digest);
+        let recorded = format!("{}{others} recorded by another guest ({digest})", first.file);
+        output::talk(&format!("note: {recorded} {than}"));
     }
 }

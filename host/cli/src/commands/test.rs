@@ -153,10 +153,8 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 /// How the command ends.
 fn ended(args: &Args, summary: &Summary) -> Ending {
     if summary.errors.is_empty() && summary.scenarios.is_empty() {
-        let filter = &args.filter;
-        return Err(misused(anyhow!(
-            "--filter {filter}: no scenario's name contains this text"
-        )));
+        let why = format!("--filter {}: no scenario's name contains this text", args.filter);
+        return Err(misused(anyhow!(why)));
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.
     let names = args.guest.iter().map(|(name, _)| name);
@@ -164,10 +162,10 @@ fn ended(args: &Args, summary: &Summary) -> Ending {
         let why = anyhow!("--guest {name}=...: no scenario here is for a guest `{name}`");
         return Err(misused(why));
     }
-    match summary.exit_code() {
-        0 => Ok(Exit::Done),
-        1 => Ok(Exit::Failed),
+    Ok(match summary.exit_code() {
+        0 => Exit::Done,
+        1 => Exit::Failed,
         // Earlier lines name what could not run, one line each.
-        _ => Ok(Exit::Unusable),
-    }
+        _ => Exit::Unusable,
+    })
 }

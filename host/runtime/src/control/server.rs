@@ -79,8 +79,12 @@ async fn rollback(State(host): Shared, Of(guest): Of<String>, Body(body): Body<R
 
 async fn shadow_start(State(host): Shared, Of(guest): Of<String>, Body(body): Body<StartShadow>) -> Answer<Status> {
     let reference = reference(&body.reference)?;
-    let (strict, afresh) = (body.strict, body.afresh);
-    done(async move { host.manager.shadow_start(&guest, &reference, strict, afresh).await }).await
+    done(async move {
+        host.manager
+            .shadow_start(&guest, &reference, body.strict, body.afresh)
+            .await
+    })
+    .await
 }
 
 async fn shadow_stop(State(host): Shared, Of(guest): Of<String>) -> Answer<Status> {
@@ -123,8 +127,8 @@ async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answe
     sent.map_err(|_| stopping())?;
     let set = replied.await.map_err(|_| stopping())?;
     set.map_err(Refused::not_found)?;
-    host.manager
-        .audit("neg", "error-state", &body.key, if on { "on" } else { "off" });
+    let outcome = if on { "on" } else { "off" };
+    host.manager.audit("neg", "error-state", &body.key, outcome);
     Ok(Json(body))
 }
 

@@ -19,7 +19,7 @@ const PROBLEMS: &str = "problems";
 const STARTING: &str = "init and restore";
 
 /// How a decision ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
     /// With a result.
@@ -31,6 +31,7 @@ pub(super) enum Outcome {
     Memory,
     Cancelled,
     /// The recording contains no end.
+    #[default]
     Open,
 }
 
@@ -59,7 +60,7 @@ pub(super) fn is_write(ask: &str) -> bool {
 }
 
 /// One decision: a call, its questions, and how it ended. Serialized, it is a row of the list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Decision {
     /// The number of its first entry.
     pub(super) n: u64,
@@ -244,15 +245,10 @@ impl Index {
             n,
             segment,
             offset,
-            bytes: 0,
             at_ms: call.map(|call| call.at_ms),
-            took_ms: None,
             name,
-            asks: 0,
-            writes: 0,
-            outcome: Outcome::Open,
-            rolled_back: false,
             asked: asked.finish(),
+            ..Decision::default()
         });
     }
 

@@ -117,9 +117,9 @@ pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()>
 /// An answer as JSON, or why there is none.
 type Answer = Result<Json<Value>, Refused>;
 
-/// Makes an answer on a blocking thread.
-async fn answer(read: impl FnOnce() -> Value + Send + 'static) -> Answer {
-    Ok(Json(off_thread(read).await?))
+/// Makes an answer from the index of a recording, on a blocking thread.
+async fn answer(opened: Arc<Opened>, read: impl FnOnce(&Index) -> Value + Send + 'static) -> Answer {
+    Ok(Json(off_thread(move || read(&opened.index())).await?))
 }
 
 /// The recording with this id. If it is unknown, searches the folders.
@@ -132,13 +132,13 @@ async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
 }
 
 async fn recordings(State(source): State<Source>) -> Answer {
-    answer(move || {
-        json!({
+    off_thread(move || {
+        Json(json!({
             "recordings": source.recordings().values().map(Recording::listed).collect::<Vec<_>>(),
             "against": source.other_guest().map(Against::guest),
             // Whether `/v1/status` answers at the same address.
             "in_a_host": source.is_in_a_host(),
-        })
+        }))
     })
     .await
 }
@@ -197,18 +197,17 @@ struct Listing {
 
 async fn progress_of(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
-    answer(move || progress(&opened.index(), &asked.filter)).await
+    answer(opened, move |index| progress(index, &asked.filter)).await
 }
 
 async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
     let last = asked.from.saturating_add(asked.count.min(ROWS_MAX));
     wait_for(&opened, |index| index.decisions.len() >= last).await;
-    answer(move || {
-        let index = opened.index();
+    answer(opened, move |index| {
         let listed = index.listed(&asked.filter).skip(asked.from);
         json!({
-            "progress": progress(&index, &asked.filter),
+            "progress": progress(index, &asked.filter),
             "from": asked.from,
             "rows": listed.take(asked.count.min(ROWS_MAX)).collect::<Vec<_>>(),
         })
@@ -235,8 +234,7 @@ async fn position(State(source): State<Source>, Query(asked): Query<Listing>) ->
     if let Some(n) = asked.n {
         wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
     }
-    answer(move || {
-        let index = opened.index();
+    answer(opened, move |index| {
         let wanted = asked.n.and_then(|n| Some(index.decisions.get(index.holding(n)?)?.n));
         let is_before = |decision: &&Decision| match (wanted, asked.at_ms) {
             (Some(n), _) => decision.n < n,
@@ -270,8 +268,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Listing>) ->
         failed: u32,
     }
     let opened = open(&source, &asked.r).await?;
-    answer(move || {
-        let index = opened.index();
+    answer(opened, move |index| {
         let times = || index.decisions.iter().filter_map(|decision| decision.at_ms);
         // Clocks may go backwards.
         let (from_ms, to_ms) = (times().min().unwrap_or(0), times().max().unwrap_or(0));

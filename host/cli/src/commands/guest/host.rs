@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::progress;
@@ -103,9 +104,8 @@ pub(super) fn reference(text: &str) -> Result<String, Failure> {
 pub(super) fn path(guest: &str, verb: &str) -> Result<String, Failure> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if guest.is_empty() || !guest.chars().all(is_name) {
-        return Err(misused(anyhow::anyhow!(
-            "`{guest}` is no guest's name, must be the NAME of a [guests.NAME] of the configuration"
-        )));
+        let must = "must be the NAME of a [guests.NAME] of the configuration";
+        return Err(misused(anyhow!("`{guest}` is no guest's name, {must}")));
     }
     Ok(format!("guests/{guest}/{verb}"))
 }

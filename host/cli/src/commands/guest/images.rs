@@ -185,18 +185,17 @@ pub(super) fn pull(args: &Pull, output: Output) -> Ending {
     let references = args.what.iter().filter_map(|text| text.strip_prefix("oci:"));
     let parse = |text| OciReference::parse(text).map_err(|must| misused(NoGuest(format!("`oci:{text}` {must}"))));
     let references: Vec<OciReference> = references.map(parse).collect::<Result<_, _>>()?;
+    let chosen = flags::chosen(args.config.as_deref());
     let pulled = match (&references[..], &args.what[..], &args.to) {
-        ([], [], None) => into_store(&[], &flags::chosen(args.config.as_deref()))?,
+        ([], [], None) => into_store(&[], &chosen)?,
         ([], [config], None) => into_store(&[], Path::new(config))?,
         ([], _, Some(_)) => return Err(misused(anyhow!("`--to` goes with one reference, `oci:HOST/REPO:TAG`"))),
         ([one], [_], Some(to)) => vec![into_file(one, to)?],
-        ([_, ..], [_, _, ..], Some(_)) => {
-            let count = args.what.len();
-            return Err(misused(anyhow!("`--to` goes with one reference, here are {count}")));
+        ([_, ..], all @ [_, _, ..], Some(_)) => {
+            let why = format!("`--to` goes with one reference, here are {}", all.len());
+            return Err(misused(anyhow!(why)));
         }
-        (references, all, _) if references.len() == all.len() => {
-            into_store(references, &flags::chosen(args.config.as_deref()))?
-        }
+        (references, all, _) if references.len() == all.len() => into_store(references, &chosen)?,
         _ => {
             let why = "give one configuration, or references that begin with `oci:`, not both";
             return Err(misused(anyhow!(why)));
@@ -271,10 +270,8 @@ pub(crate) struct Push {
 
 pub(super) fn push(args: &Push, output: Output) -> Ending {
     let Reference::Oci(to) = Reference::parse(&args.to, Path::new("")).map_err(misused)? else {
-        let to = &args.to;
-        return Err(misused(anyhow!(
-            "`{to}` is no place in a registry, must be `oci:HOST/REPO:TAG`"
-        )));
+        let why = format!("`{}` is no place in a registry, must be `oci:HOST/REPO:TAG`", args.to);
+        return Err(misused(anyhow!(why)));
     };
     let pushed = block_on(loader()?.push(&args.file, &to))??;
     output::show(&pushed, output, |pushed| {

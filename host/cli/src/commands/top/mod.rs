@@ -45,9 +45,9 @@ type Answer = Result<Data, String>;
 
 pub(super) fn exec(args: &Args) -> Ending {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        return Err(misused(anyhow!(
-            "`trueup top` draws on a terminal, and there is none; use `trueup status`, or `trueup status --output json`"
-        )));
+        let instead = "use `trueup status`, or `trueup status --output json`";
+        let why = format!("`trueup top` draws on a terminal, and there is none; {instead}");
+        return Err(misused(anyhow!(why)));
     }
     let client = args.host.client()?;
     let tasks = Runtime::new().context("starting threads")?;
