@@ -38,20 +38,18 @@ pub(crate) fn start() {
             };
             busy += 1;
             if busy > LOOKS_PER_SECOND {
-                draw(&line(&what, others, busy / LOOKS_PER_SECOND));
+                let seconds = busy / LOOKS_PER_SECOND;
+                let others = if others == 0 {
+                    ""
+                } else {
+                    &format!(" and {others} more")
+                };
+                draw(&format!("{}{others} ({seconds} s)", text::printable(&what)));
             }
         }
     };
     // Without it, a command is as it is elsewhere.
     let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(looks);
-}
-
-fn line(what: &str, others: usize, seconds: usize) -> String {
-    let others = match others {
-        0 => String::new(),
-        others => format!(" and {others} more"),
-    };
-    format!("{}{others} ({seconds} s)", text::printable(what))
 }
 
 fn draw(line: &str) {

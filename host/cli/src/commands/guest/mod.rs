@@ -100,9 +100,8 @@ fn list(output: Output) -> Ending {
         if output == Output::Wide {
             return output::table(head, rows);
         }
-        let [guest, world, bytes, digest, ..] = head;
         let short = rows.map(|[guest, world, bytes, digest, ..]| [guest, world, bytes, digest]);
-        output::table([guest, world, bytes, digest], short)
+        output::table(["GUEST", "WORLD", "BYTES", "DIGEST"], short)
     })
 }
 

@@ -13,7 +13,6 @@ pub(crate) struct Args {
 
 pub(super) fn exec(args: &Args) -> Ending {
     let arguments = args.arguments.join(" ");
-    Err(misused(anyhow!(
-        "`trueup top {arguments}`: this trueup is built without `top` (cargo feature `top`); use `trueup status`"
-    )))
+    let why = "this trueup is built without `top` (cargo feature `top`); use `trueup status`";
+    Err(misused(anyhow!("`trueup top {arguments}`: {why}")))
 }

@@ -9,7 +9,7 @@ mod draw;
 mod tests;
 
 use std::io::IsTerminal as _;
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -39,9 +39,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     host: Host,
 }
-
-/// An answer, or why there is none.
-type Answer = Result<Data, String>;
 
 pub(super) fn exec(args: &Args) -> Ending {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
@@ -88,7 +85,7 @@ async fn ask(client: &Client) -> Result<Data, Failure> {
     })
 }
 
-fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &mpsc::Receiver<Answer>) -> anyhow::Result<()> {
+fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &Receiver<Result<Data, String>>) -> anyhow::Result<()> {
     let mut has_news = true;
     loop {
         match answered.try_recv() {
