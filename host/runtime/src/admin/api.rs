@@ -188,7 +188,8 @@ async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Sen
     off_thread(work).await
 }
 
-/// The last lines of the audit log, oldest first, the number of lines in it, and whether every byte of it is unmodified.
+/// The last lines of the audit log, oldest first, the number of lines in it, and whether every byte of it is
+/// unmodified.
 async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<Value> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("audit");

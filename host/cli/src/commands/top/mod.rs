@@ -1,7 +1,8 @@
 //! `trueup top`: `trueup status`, live in a terminal.
 //!
 //! A task asks the host every second; this thread waits for keys, and draws the last answer. `app.rs` decides what is
-//! shown and what a key does; `draw.rs` draws it. Neither knows of a host, and `app.rs` knows of a terminal only its keys.
+//! shown and what a key does; `draw.rs` draws it. Neither knows of a host, and `app.rs` knows only the keys of a
+//! terminal.
 
 mod app;
 mod draw;
