@@ -92,11 +92,10 @@ fn read_cluster(section: &mut Section<'_>, is_wanted: bool) -> EtcdCluster {
             }
         }
     }
+    let user = section.text("user", "be a name", is_filled);
     EtcdCluster {
         endpoints,
-        user: section
-            .text("user", "be a name", is_filled)
-            .zip(section.path("password_file")),
+        user: user.zip(section.path("password_file")),
         ca_file: section.path("ca_file"),
         own: section.path("cert_file").zip(section.path("key_file")),
         server_name: section.text("server_name", "be a name", is_filled),
@@ -149,6 +148,9 @@ impl NftablesBackend {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let kind = section.kind(&["nft", "simulated"], Some("nft"));
         let (kind, in_file) = kind.unwrap_or_default();
+        // What `ip netns` accepts: a single file name of at most the kernel's `NAME_MAX`.
+        let is_namespace =
+            |name: &str| (1..=255).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != "..";
         let must = "be the name of a network namespace, as `ip netns` lists it";
         let namespace = section.text("namespace", must, is_namespace);
         // A path is relative to the configuration; a bare name stays as it is.
@@ -172,11 +174,4 @@ impl NftablesBackend {
             }),
         }
     }
-}
-
-/// What `ip netns` accepts as a name: a single file name.
-fn is_namespace(name: &str) -> bool {
-    /// The kernel's `NAME_MAX`.
-    const NAME_BYTES_MAX: usize = 255;
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != ".."
 }

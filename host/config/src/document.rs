@@ -102,6 +102,11 @@ impl<'d> Given<'d> {
         self.filled().map(|path| self.folder.join(path))
     }
 
+    /// As a path, with the layer of the value.
+    pub(super) fn layered_path(&self) -> Option<(PathBuf, Layer)> {
+        Some((self.path()?, self.layer()))
+    }
+
     /// As a whole number.
     pub(super) fn whole(&self) -> Option<u64> {
         match &self.value {
@@ -288,9 +293,9 @@ impl<'d> Document<'d> {
                     .map(|(known, _)| known.as_str())
                     .chain(elsewhere.iter().copied());
                 // All names begin with the prefix, so it must not count as similarity.
-                let bare = |name: &str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
-                let known: Vec<String> = known.map(bare).collect();
-                let offer = nearest(&bare(name), known.iter().map(String::as_str))
+                let bare = |name| str::strip_prefix(name, PREFIX).unwrap_or_default();
+                let meant = nearest(bare(name), known.map(bare));
+                let offer = meant
                     .map(|known| offered(&format!("{PREFIX}{known}")))
                     .unwrap_or_default();
                 format!("{name}: unknown variable{offer} (`{PREFIX}A_B` sets the key `b` in [a])")
@@ -300,7 +305,7 @@ impl<'d> Document<'d> {
     }
 
     /// The value as written in the file, on one line and cut if too long.
-    fn shown(&self, span: Range<usize>) -> String {
+    pub(super) fn shown(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or_default();
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if line.chars().count() <= SHOWN_CHARS_MAX {

@@ -41,6 +41,8 @@ impl Election {
         let must = "be 1 to 253 lower-case letters, digits, `-` or `.`, with a letter or digit at both ends";
         let name = section.text("name", must, |text| is_name(text, 253, true));
         let must = "be 1 to 253 characters without blanks, which no other host has";
+        let is_visible = |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        let is_identity = |text: &str| (1..=253).contains(&text.chars().count()) && is_visible(text);
         let identity = section.text("identity", must, is_identity);
         let times = Times {
             // From what others read as a second to an hour: no host should wait longer for another.
@@ -49,7 +51,7 @@ impl Election {
             retry_period: section.duration("retry_period_ms", usual.retry_period, SHORTER_MS),
         };
         check(&section, &times);
-        if section.is_present() && !has_kubernetes {
+        if section.is_present && !has_kubernetes {
             section.wrong("[election] goes with `[source] kubernetes` alone: a host that reads elsewhere is alone");
         }
         (enabled && has_kubernetes).then(|| Self {
@@ -100,8 +102,4 @@ fn check(section: &Section<'_>, times: &Times) {
             format_args!("was {pause_ms}, {must}: a renewal needs time to succeed"),
         );
     }
-}
-
-fn is_identity(text: &str) -> bool {
-    (1..=253).contains(&text.chars().count()) && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }

@@ -150,7 +150,11 @@ impl Guest {
         };
         let note = "; log, clock, timers, random and metrics need no grant";
         let approved = ApproveAbove::default();
-        let verify = read_verify(section.section("verify"));
+        let mut verify = section.section("verify");
+        let folder = section.folder();
+        let key = |text: &str| (!text.is_empty()).then(|| folder.join(text));
+        // An empty list would look as if the guest were verified.
+        let keys = verify.filled_list("keys", "be the file of a public key", "at least one public key", key);
         let settings = Value::Object(section.json_object("settings"));
         let grants = read_grants(section.section("grants").of_names("capability", note));
         let limits = read_limits(section.section("limits"));
@@ -163,7 +167,7 @@ impl Guest {
         Some(Self {
             location: section.location(),
             reference: reference?,
-            verify,
+            verify: Verify { keys },
             settings,
             grants,
             limits,
@@ -232,14 +236,6 @@ impl FailurePolicy {
     }
 }
 
-fn read_verify(mut section: Section<'_>) -> Verify {
-    let folder = section.folder();
-    let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
-    // An empty list would look as if the guest were verified.
-    let keys = section.filled_list("keys", "be the file of a public key", "at least one public key", file);
-    Verify { keys }
-}
-
 fn read_grants(mut section: Section<'_>) -> Grants {
     let mut by_capability = BTreeMap::new();
     for (capability, granting) in questions::granted() {
@@ -262,7 +258,7 @@ fn read_grants(mut section: Section<'_>) -> Grants {
                 grant.refuse(key, format_args!("is a limit of lbaas alone: {name} has none"));
             }
         }
-        if grant.is_present() {
+        if grant.is_present {
             by_capability.insert(name.to_owned(), granted);
         }
     }

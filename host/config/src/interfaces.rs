@@ -8,9 +8,6 @@ use std::fmt;
 /// the agent's renderers use interfaces.
 const INTERFACE_BYTES_MAX: usize = 63;
 
-/// What a pattern may hold in braces.
-const PLACEHOLDERS: [&str; 3] = ["{namespace}", "{name}", UID];
-
 const UID: &str = "{uid}";
 
 /// A name with placeholders: `tap-{namespace}-{name}`.
@@ -25,14 +22,12 @@ impl Pattern {
     pub fn parse(text: &str) -> Result<Self, String> {
         let refused = |cause: &str| Err(format!("was `{}`, {cause}", text.escape_debug()));
         // A blank in place of each, so that the rest does not become one.
-        let rest = PLACEHOLDERS
-            .iter()
-            .fold(text.to_owned(), |rest, one| rest.replace(one, "\0"));
+        let blank = |rest: String, one: &str| rest.replace(one, "\0");
+        let rest = ["{namespace}", "{name}", UID].into_iter().fold(text.to_owned(), blank);
         if let Some((_, after)) = rest.split_once('{') {
-            return refused(if after.contains('}') {
-                "may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces"
-            } else {
-                "must have a `}` for each `{`"
+            return refused(match after.contains('}') {
+                true => "may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces",
+                false => "must have a `}` for each `{`",
             });
         }
         let rest = rest.replace('\0', "");
@@ -53,12 +48,9 @@ impl Pattern {
 
     /// The name for a pod, which may be an invalid one ([`mistake`]). `None` if it takes the pod's uid, which is empty.
     pub fn filled(&self, namespace: &str, name: &str, uid: &str) -> Option<String> {
-        if uid.is_empty() && self.0.contains(UID) {
-            return None;
-        }
         // No name or namespace has a brace in it, and the uid comes last.
         let filled = self.0.replace("{namespace}", namespace).replace("{name}", name);
-        Some(filled.replace(UID, uid))
+        (!uid.is_empty() || !self.0.contains(UID)).then(|| filled.replace(UID, uid))
     }
 }
 

@@ -218,7 +218,7 @@ fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
     const TARGET: RangeInclusive<u32> = 0..=1_000_000;
     let warm_ip_target = section.optional_whole("warm_ip_target", TARGET);
     let minimum_ip_target = section.optional_whole("minimum_ip_target", TARGET);
-    (warm_ip_target.is_some() || minimum_ip_target.is_some()).then(|| WarmTargets {
+    warm_ip_target.or(minimum_ip_target).map(|_| WarmTargets {
         warm_ip_target: warm_ip_target.unwrap_or(0),
         minimum_ip_target: minimum_ip_target.unwrap_or(0),
     })
@@ -226,7 +226,7 @@ fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
 
 /// The interfaces, or where they are. If both are given in the same layer, that is an error.
 fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
-    let file = section.with_layer("enis_file", "be a path", Given::path);
+    let file = section.value("enis_file", "be a path", Given::layered_path);
     let count = section.length("enis");
     let is_given = section.has("enis");
     // The position in the list matters, so an unreadable item invalidates the list.
@@ -261,8 +261,6 @@ fn read_checkpoint(
     instance: &str,
     guest: Option<&Guest>,
 ) -> CheckpointAt {
-    const ON_DISK: [&str; 2] = ["file", "json-file"];
-    const NOT_SIMULATED: &str = "every kind but \"simulated\"";
     let kind = section.kind(&["file", "json-file", "simulated"], Some("file"));
     let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
@@ -270,12 +268,13 @@ fn read_checkpoint(
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, 0..=100);
     let (kind, in_file) = kind.unwrap_or_default();
     if in_file {
-        for (key, kinds, words) in [
-            ("path", ON_DISK.as_slice(), NOT_SIMULATED),
-            ("keep_generations", &ON_DISK, NOT_SIMULATED),
-            ("shared_sync", &["file"], "`kind = \"file\"` alone"),
+        let (is_file, on_disk) = (kind == "file", kind != "simulated");
+        for (key, goes, words) in [
+            ("path", on_disk, "every kind but \"simulated\""),
+            ("keep_generations", on_disk, "every kind but \"simulated\""),
+            ("shared_sync", is_file, "`kind = \"file\"` alone"),
         ] {
-            if section.has(key) && !kinds.contains(&kind) {
+            if section.has(key) && !goes {
                 section.wrong_key(key, format_args!("goes with {words}"));
             }
         }

@@ -104,10 +104,9 @@ where
 
     fn use_running_server(&mut self, state_dir: &Path) -> bool {
         let Some(sim) = &self.sim else { return true };
+        let noted = || regular::read_text(&sim_address(state_dir, B::SIM), regular::SMALL).ok();
         let address = match sim.listen.port() {
-            0 => regular::read_text(&sim_address(state_dir, B::SIM), regular::SMALL)
-                .ok()
-                .and_then(|text| text.trim().parse().ok()),
+            0 => noted().and_then(|text| text.trim().parse().ok()),
             _ => Some(sim.listen),
         };
         let Some(address) = address else { return false };
@@ -146,7 +145,7 @@ where
         Sections::new(is_any_present, move |reading| {
             let guest = Guest::read(guest);
             let adapter = (self.read_adapter)(adapter);
-            let has_sim = sim.is_present();
+            let has_sim = sim.is_present;
             let (backend, url) = (self.read_backend)(backend, &sim).unzip();
             let url = url.flatten();
             let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_ref());
@@ -175,8 +174,8 @@ pub(super) fn say_what_is_missing(
     others: &[(&Section<'_>, Option<(&str, &str)>)],
 ) -> bool {
     let name = adapter.name();
-    let other = others.iter().find(|(other, _)| other.is_present());
-    if !adapter.is_present() {
+    let other = others.iter().find(|(other, _)| other.is_present);
+    if !adapter.is_present {
         if let Some((other, _)) = other {
             let text = format_args!("[{}] needs an adapter: add {contents}", other.name());
             other.wrong_without(name, text);
@@ -184,7 +183,7 @@ pub(super) fn say_what_is_missing(
         return other.is_some();
     }
     for (other, required) in others {
-        if let (false, Some((what, contents))) = (other.is_present(), required) {
+        if let (false, Some((what, contents))) = (other.is_present, required) {
             adapter.wrong_without(other.name(), format_args!("[{name}] needs a {what}: add {contents}"));
         }
     }
@@ -195,7 +194,7 @@ pub(super) fn say_what_is_missing(
 /// selects the simulation, the file may keep them.
 pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
     backend.go_alone(kind, &["kind"]);
-    if sim.is_present() {
+    if sim.is_present {
         let (name, backend) = (sim.name(), backend.name());
         let text = format_args!("[{name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone");
         sim.wrong(text);
@@ -205,9 +204,9 @@ pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
 /// `listen` of a simulated server: on loopback. Reports an address that the backend's `url` does not reach, unless a
 /// later layer gives that. Without the key, any free port.
 pub(super) fn read_listen(section: &mut Section<'_>, must: &str, backend: &str, url: Option<&Url>) -> SocketAddr {
-    let listen = section.with_layer("listen", must, |given| {
+    let listen = section.value("listen", must, |given| {
         let listen: SocketAddr = given.text()?.parse().ok()?;
-        listen.ip().is_loopback().then_some(listen)
+        listen.ip().is_loopback().then_some((listen, given.layer()))
     });
     if let (Some((listen, of_listen)), Some((url, of_url))) = (&listen, url)
         && of_url <= of_listen

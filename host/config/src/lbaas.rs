@@ -118,8 +118,11 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     let identifier = |text: &str| is_filled(text).then(|| text.to_owned());
     let least = "at least one identifier";
     let load_balancers = section.filled_list("load_balancers", "be an identifier", least, identifier);
+    // An IPv4 address in IPv6 form counts as the IPv4 address.
+    let address = |text: &str| Some(text.parse::<IpAddr>().ok()?.to_canonical());
+    let external = |text: &str| address(text).filter(|address| !address.is_unspecified());
     let must = "be an IP address that is not the unspecified one";
-    let addresses = section.list("addresses", must, external_address).unwrap_or_default();
+    let addresses = section.list("addresses", must, external).unwrap_or_default();
     // A check a second for three hours: a longer wait is a wrong unit.
     let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, 1..=10_000);
     Some(LbaasAdapter {
@@ -128,12 +131,6 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
         backoff_steps,
     })
-}
-
-/// An IPv4 address in IPv6 form counts as the IPv4 address.
-fn external_address(text: &str) -> Option<IpAddr> {
-    let address = text.parse::<IpAddr>().ok()?.to_canonical();
-    (!address.is_unspecified()).then_some(address)
 }
 
 /// The backend, and its `url` if it has one.
@@ -162,7 +159,7 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
     let backend = match kind {
         Some(("simulated", _)) => LbaasBackend::Simulated,
         _ => LbaasBackend::Anexia(AnexiaBackend {
-            at_sim: url.is_none() && sim.is_present(),
+            at_sim: url.is_none() && sim.is_present,
             settings,
         }),
     };
@@ -195,9 +192,11 @@ pub(super) fn read_url(section: &mut Section<'_>) -> Option<Url> {
 pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
     let text = "a token does not stand here: put it into a file, and the file's path into `token_file`";
     section.refuse("token", text);
-    let file = section.with_layer("token_file", "be a path", Given::path);
+    let file = section.value("token_file", "be a path", Given::layered_path);
     let variable = section.given("token_env").and_then(|given| {
-        let name = given.fitting(is_variable);
+        let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = given.fitting(|text| text.starts_with(starts) && text.chars().all(allowed));
         match &name {
             Some(name) => section.leave_variable(name),
             // An operator may put the token itself here by mistake: do not log it.
@@ -215,11 +214,6 @@ pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
         (Some((path, _)), None) => Some(TokenAt::File(path)),
         (None, None) => None,
     }
-}
-
-fn is_variable(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(allowed)
 }
 
 fn read_sim(

@@ -77,7 +77,11 @@ fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
     let cluster = section.required("cluster", LABEL, |given| given.fitting(is_label));
     let subnet = section.text("subnet", RESOURCE, is_resource_name);
     let label = "be the name of a label of Nodes, such as `example.com/subnet`";
-    let subnet_label = section.text("subnet_label", label, is_label_name);
+    // `[PREFIX/]NAME`, as in Kubernetes. Checks each character; the API server checks the lengths.
+    let subnet_label = section.text("subnet_label", label, |text| {
+        let (prefix, name) = text.rsplit_once('/').unwrap_or(("a", text));
+        is_label(name) && !prefix.is_empty() && prefix.split('.').all(is_label)
+    });
     if subnet.is_none() && subnet_label.is_none() && !section.has("subnet") && !section.has("subnet_label") {
         let text = format_args!("must {RESOURCE}; or `subnet_label` says which Node is in which");
         section.missing("subnet", text);
@@ -99,12 +103,6 @@ pub fn is_resource_name(text: &str) -> bool {
         && text.starts_with(|c: char| c.is_ascii_lowercase())
         && !text.ends_with('-')
         && text.chars().all(allowed)
-}
-
-/// `[PREFIX/]NAME`, as in Kubernetes. Checks each character; the API server checks the lengths.
-fn is_label_name(text: &str) -> bool {
-    let (prefix, name) = text.rsplit_once('/').unwrap_or(("a", text));
-    is_label(name) && !prefix.is_empty() && prefix.split('.').all(is_label)
 }
 
 /// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
@@ -199,7 +197,7 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBacke
     let project = read_project(&mut section, "project");
     let has_project = project.is_some() || section.has("project");
     let url = read_url(&mut section);
-    let at_sim = url.is_none() && sim.is_present();
+    let at_sim = url.is_none() && sim.is_present;
     let credentials = read_credentials(&mut section, at_sim);
     // A placeholder never leaves this function: the missing key is already reported.
     let mut settings = read_settings(&mut section, Settings::new(project.unwrap_or_default()));
@@ -254,19 +252,17 @@ fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
 }
 
 fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> {
-    section.text(key, "be the id of a project, such as `my-project`", is_project)
-}
-
-/// Lower case letters, digits and `-`. Older projects have a domain prefix: `example.com:my-project`.
-fn is_project(text: &str) -> bool {
-    let (domain, project) = text.rsplit_once(':').unwrap_or(("a", text));
-    is_resource_name(project) && domain.split('.').all(is_resource_name)
+    // Lower case letters, digits and `-`. Older projects have a domain prefix: `example.com:my-project`.
+    section.text(key, "be the id of a project, such as `my-project`", |text| {
+        let (domain, project) = text.rsplit_once(':').unwrap_or(("a", text));
+        is_resource_name(project) && domain.split('.').all(is_resource_name)
+    })
 }
 
 /// Where the credentials are. If a token and a key are given in the same layer, that is an error.
 fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
     let has_token_in_file = section.has("token_file") || section.has("token_env");
-    let key = section.with_layer("credentials_file", "be a path", Given::path);
+    let key = section.value("credentials_file", "be a path", Given::layered_path);
     let token = read_token(section);
     match (token, key) {
         (Some(token), Some((_, Layer::File))) => {

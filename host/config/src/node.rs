@@ -146,8 +146,8 @@ impl World for OfThisNode {
         let mut adapter = tables.adapters.section("service");
         say_what_is_missing(&nodesync, &service, &node, &adapter);
         nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
-        let (numbers, serves) = (nodesync.is_present(), service.is_present());
-        let is_any_present = numbers || serves || node.is_present() || adapter.is_present();
+        let (numbers, serves) = (nodesync.is_present, service.is_present);
+        let is_any_present = numbers || serves || node.is_present || adapter.is_present;
         let renderers = Renderers::find(tables, &mut adapter, serves);
         let (name, addresses, context) = read_node(node);
         let pods_of = name.clone();
@@ -171,17 +171,17 @@ impl World for OfThisNode {
 }
 
 fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Section<'_>, adapter: &Section<'_>) {
-    if !node.is_present() {
+    if !node.is_present {
         let others = [nodesync, service, adapter];
-        if let Some(section) = others.iter().find(|section| section.is_present()) {
+        if let Some(section) = others.iter().find(|section| section.is_present) {
             let text = format_args!("[{}] needs to know this node: add {ADAPTER}", section.name());
             section.wrong_without(node.name(), text);
         }
-    } else if !nodesync.is_present() && !service.is_present() && !adapter.is_present() {
+    } else if !nodesync.is_present && !service.is_present && !adapter.is_present {
         let text = format_args!("[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}");
         node.wrong(text);
     }
-    if adapter.is_present() && !service.is_present() {
+    if adapter.is_present && !service.is_present {
         let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
         adapter.wrong_without(service.name(), text);
     }
@@ -189,12 +189,12 @@ fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Sec
 
 impl world::Settings for ThisNode {
     fn guests(&self) -> Vec<(&'static str, &Guest)> {
-        let nodesync = self.nodesync.as_ref().map(|guest| ("nodesync", guest));
-        let service = self.service.as_ref();
-        let processor = service.map(|service| ("service", &service.guest));
-        let renderers = service.into_iter().flat_map(|service| &service.renderers);
-        let renderers = renderers.map(|(name, guest)| (*name, guest));
-        nodesync.into_iter().chain(processor).chain(renderers).collect()
+        let mut guests: Vec<_> = self.nodesync.iter().map(|guest| ("nodesync", guest)).collect();
+        if let Some(service) = &self.service {
+            guests.push(("service", &service.guest));
+            guests.extend(service.renderers.iter().map(|(name, guest)| (*name, guest)));
+        }
+        guests
     }
 
     fn source(&self) -> Option<&Source> {
@@ -235,7 +235,7 @@ impl<'d> Renderers<'d> {
             None => Default::default(),
         };
         let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
-        if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present()) {
+        if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present) {
             // Only the list is wrong, so do not report the sections that it misses.
             for name in &unlisted {
                 guests.leave_section(name);
@@ -251,7 +251,7 @@ impl<'d> Renderers<'d> {
 
 impl OnService {
     fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
-        let is_present = service.is_present();
+        let is_present = service.is_present;
         if is_present && renderers.sections.is_empty() {
             let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
             match renderers.adapter_names {
@@ -260,17 +260,14 @@ impl OnService {
             }
         }
         let guest = Guest::read(service);
-        let mut all = Some(Vec::new());
+        let mut all = Vec::new();
         for (name, section) in renderers.sections {
-            if !section.is_present() {
+            if !section.is_present {
                 let meant = offer(name, renderers.unlisted.iter().copied());
                 let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
                 adapter.wrong_key("renderers", text);
             }
-            match (Guest::read(section), &mut all) {
-                (Some(guest), Some(all)) => all.push((name, guest)),
-                _ => all = None,
-            }
+            all.push(Guest::read(section).map(|guest| (name, guest)));
         }
         let interfaces = read_interfaces(&mut adapter);
         // Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
@@ -280,7 +277,7 @@ impl OnService {
         }
         Some(Self {
             guest: guest?,
-            renderers: all?,
+            renderers: all.into_iter().collect::<Option<_>>()?,
             interfaces: interfaces?,
             resync_ms,
         })
@@ -297,9 +294,8 @@ fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
         return None;
     };
     // The error itself contains the value.
-    let pattern = Pattern::parse(text)
-        .map_err(|why| adapter.wrong_given(&given, why))
-        .ok()?;
+    let pattern = Pattern::parse(text).map_err(|why| adapter.wrong_given(&given, why));
+    let pattern = pattern.ok()?;
     if file.is_some() {
         adapter.wrong_key(
             "pod_interfaces",
@@ -314,12 +310,13 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
     const NETWORK: &str = "be a network, such as `10.1.0.0/16`";
     const INTERFACE: &str = "be the name of an interface";
     let must = "be this node's name, as in Kubernetes";
+    let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
+    let is_network = |text: &str| Address::parse(text).is_some();
     let name = section.required("name", must, |given| given.fitting(is_filled));
     let must = "be an address with its network's prefix length, such as `192.168.16.1/24`";
     let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
     let host_ips = section.texts("host_ips", ADDRESS, is_address);
     let other_interfaces = section.texts("other_interfaces", INTERFACE, is_filled);
-    let is_network = |text: &str| Address::parse(text).is_some();
     let mut text = |key, must: &str, fits: fn(&str) -> bool| {
         // An empty text means absent.
         let text = section.text(key, must, |text| text.is_empty() || fits(text));
@@ -336,10 +333,6 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
         host_interconnect_interface: text("host_interconnect_interface", INTERFACE, is_filled),
     };
     (name, addresses, context)
-}
-
-fn is_address(text: &str) -> bool {
-    text.parse::<IpAddr>().is_ok()
 }
 
 /// The same text for the lifetime of the process: state refers to guests by name, and reloaded configurations repeat

@@ -32,7 +32,8 @@ pub(super) struct Section<'d> {
     path: String,
     table: Option<&'d DeTable<'d>>,
     line: Option<usize>,
-    present: bool,
+    /// Whether the operator set any key in it, or the file contains it, even empty.
+    pub(super) is_present: bool,
     known: Vec<&'static str>,
     /// Keys that are known to be wrong and already reported.
     refused: Vec<&'static str>,
@@ -52,14 +53,14 @@ impl<'d> Section<'d> {
         path: String,
         table: Option<&'d DeTable<'d>>,
         line: Option<usize>,
-        present: bool,
+        is_present: bool,
     ) -> Self {
         Self {
             document,
             path,
             table,
             line,
-            present,
+            is_present,
             known: Vec::new(),
             refused: Vec::new(),
             noun: "key",
@@ -71,11 +72,6 @@ impl<'d> Section<'d> {
     pub(super) fn of_names(mut self, noun: &'static str, note: &'static str) -> Self {
         (self.noun, self.note) = (noun, note);
         self
-    }
-
-    /// Whether the operator set any key in it, or the file contains it, even empty.
-    pub(super) fn is_present(&self) -> bool {
-        self.present
     }
 
     /// Its name with those of the sections around it: `adapter.lbaas`.
@@ -100,21 +96,20 @@ impl<'d> Section<'d> {
 
     /// A problem of a value in it.
     pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
-        match &given.value {
-            GivenValue::File(value) => self.document.wrong_value(&given.key, value, reason),
-            GivenValue::Outside { origin, text, .. } => {
-                let text = format_args!("was {}, {reason}", Value::from(*text));
-                self.document.wrong_outside(origin, text);
-            }
-        }
+        let shown = match &given.value {
+            GivenValue::File(value) => self.document.shown(value.span()),
+            GivenValue::Outside { text, .. } => Value::from(*text).to_string(),
+        };
+        self.wrong_given(given, format_args!("was {shown}, {reason}"));
     }
 
     /// A problem of a value in it. The message does not show the value.
     pub(super) fn wrong_given(&self, given: &Given<'d>, text: impl Display) {
         match &given.value {
-            GivenValue::File(value) => self
-                .document
-                .wrong_at(value.span(), format_args!("{}: {text}", given.key)),
+            GivenValue::File(value) => {
+                let text = format_args!("{}: {text}", given.key);
+                self.document.wrong_at(value.span(), text);
+            }
             GivenValue::Outside { origin, .. } => self.document.wrong_outside(origin, text),
         }
     }
@@ -183,8 +178,8 @@ impl<'d> Section<'d> {
             value.get_ref().as_table()
         });
         let line = entry.map(|(name, _)| self.document.line(name.span().start));
-        let present = entry.is_some() || self.document.has_outside(&path);
-        Section::new(self.document, path, table, line, present)
+        let is_present = entry.is_some() || self.document.has_outside(&path);
+        Section::new(self.document, path, table, line, is_present)
     }
 
     /// Marks a subsection as known that no reader reads.
@@ -223,16 +218,6 @@ impl<'d> Section<'d> {
         value
     }
 
-    /// The same, with the layer that it is from.
-    pub(super) fn with_layer<T>(
-        &mut self,
-        key: &'static str,
-        must: impl Display,
-        read: impl FnOnce(&Given<'d>) -> Option<T>,
-    ) -> Option<(T, Layer)> {
-        self.value(key, must, |given| Some((read(given)?, given.layer())))
-    }
-
     /// The same, but absence is a problem too.
     pub(super) fn required<T>(
         &mut self,
@@ -253,7 +238,7 @@ impl<'d> Section<'d> {
 
     /// Reports that a key is required.
     pub(super) fn missing(&self, key: &str, reason: impl Display) {
-        if self.present {
+        if self.is_present {
             let path = self.path_of(key);
             self.wrong_without(&path, format_args!("{path}: is missing, {reason}"));
         }
@@ -330,8 +315,8 @@ impl<'d> Section<'d> {
 
     /// A list of distinct texts that each `fit`. Empty if it is absent.
     pub(super) fn texts(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
-        self.list(key, must, |text| fits(text).then(|| text.to_owned()))
-            .unwrap_or_default()
+        let read = |text: &str| fits(text).then(|| text.to_owned());
+        self.list(key, must, read).unwrap_or_default()
     }
 
     /// A list of distinct texts, each parsed by `read`. `None` if it is absent.

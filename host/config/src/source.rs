@@ -14,7 +14,7 @@ pub(super) const MISSING: &str = "[source] is missing: add `[source]` with `mani
 /// `None` only if a problem was found.
 pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: Option<String>) -> Option<Source> {
     let cluster = section.section("kubernetes");
-    if cluster.is_present() {
+    if cluster.is_present {
         if section.has("manifests") {
             section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
         }

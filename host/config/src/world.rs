@@ -149,9 +149,9 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
         document.wrong(
             "nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a configuration",
         );
-    } else if reads_source && !source.is_present() {
+    } else if reads_source && !source.is_present {
         document.missing_on(None, "source", source::MISSING);
-    } else if !reads_source && source.is_present() {
+    } else if !reads_source && source.is_present {
         let readers = worlds.iter().filter(|about| !about.needs.is_empty());
         let adapters: Vec<_> = readers.map(|about| about.adapter).collect();
         let adapters = adapters.join(", or ");
