@@ -97,10 +97,8 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
     }
     let mut problems = reading.problems.clone();
     let left_out = format!("is still being written after {LOAD_MS_MAX} ms: left out");
-    let unsettled = reading
-        .manifests
-        .iter()
-        .filter(|(_, manifest)| manifest.differs.is_some());
+    let manifests = reading.manifests.iter();
+    let unsettled = manifests.filter(|(_, manifest)| manifest.differs.is_some());
     problems.extend(unsettled.map(|(file, _)| hiding(file, None, left_out.clone())));
     problems.sort();
     Ok(Snapshot {

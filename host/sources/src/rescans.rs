@@ -24,7 +24,8 @@ const BURST: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub(crate) struct Rescans {
     changed: Arc<Notify>,
-    watcher: Option<RecommendedWatcher>,
+    /// `None`: nothing is watched. The operating system treats a recreated folder as a new one.
+    pub(crate) watcher: Option<RecommendedWatcher>,
     /// The device and the inode of the watched folder: another folder may take its path.
     watched: Option<(u64, u64)>,
 }
@@ -53,11 +54,6 @@ impl Rescans {
         watcher.watch(folder, mode)?;
         self.watcher = Some(watcher);
         Ok(())
-    }
-
-    /// Watches no longer: the operating system treats a recreated folder as a new one.
-    pub(crate) fn end_watch(&mut self) {
-        self.watcher = None;
     }
 
     /// Whether the operating system reports changes in the folder that has this path now.

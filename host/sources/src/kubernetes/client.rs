@@ -66,7 +66,8 @@ impl Failed {
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: kube::Client,
-    server: String,
+    /// The API server's URL.
+    pub(super) server: String,
     request_timeout: Duration,
     page_size: u32,
     /// The Node whose Pods are requested. `None`: all Pods.
@@ -140,11 +141,6 @@ impl Cluster {
         })
     }
 
-    /// The API server's URL.
-    pub(super) fn server(&self) -> &str {
-        &self.server
-    }
-
     pub(super) fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -163,21 +159,18 @@ impl Cluster {
         let asking = async {
             let mut reader = self.stream(&purpose, request).await?;
             let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
-            match read_up_to(&mut reader, bytes_max).await {
-                Ok(Some(page)) => Ok(page),
-                Ok(None) => {
-                    let cause = if whole {
-                        format!(
-                            "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: set \
-                             another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
-                        )
-                    } else {
-                        format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]")
-                    };
-                    Err(self.failed(&purpose, &cause))
+            let cause = match (read_up_to(&mut reader, bytes_max).await, whole) {
+                (Ok(Some(page)), _) => return Ok(page),
+                (Ok(None), true) => format!(
+                    "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: set another \
+                     `page_size` under [source.kubernetes], or leave the kind out of `watch`"
+                ),
+                (Ok(None), false) => {
+                    format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]")
                 }
-                Err(error) => Err(self.failed(&purpose, &chain(&error))),
-            }
+                (Err(error), _) => chain(&error),
+            };
+            Err(self.failed(&purpose, &cause))
         };
         self.within(&purpose, asking).await
     }
@@ -263,10 +256,10 @@ impl Cluster {
     async fn within<T>(&self, purpose: &Purpose, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
         match tokio::time::timeout(self.request_timeout, asking).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.failed(
-                purpose,
-                &format!("no answer within {} ms", self.request_timeout.as_millis()),
-            )),
+            Err(_) => {
+                let ms = self.request_timeout.as_millis();
+                Err(self.failed(purpose, &format!("no answer within {ms} ms")))
+            }
         }
     }
 
@@ -313,24 +306,22 @@ pub(super) struct Purpose {
 
 impl Purpose {
     pub(super) fn new(verb: &'static str, scope: &Scope) -> Self {
-        let on = scope.namespace.as_deref();
+        let on = scope
+            .namespace
+            .as_ref()
+            .map(|namespace| format!(" in namespace {namespace}"));
         Self {
             verb,
             resource: scope.kind.resource(),
-            on: on
-                .map(|namespace| format!(" in namespace {namespace}"))
-                .unwrap_or_default(),
+            on: on.unwrap_or_default(),
         }
     }
 
     /// `on`: the one object, or empty.
     pub(super) fn one(verb: &'static str, resource: &'static str, on: &str) -> Self {
         let blank = if on.is_empty() { "" } else { " " };
-        Self {
-            verb,
-            resource,
-            on: format!("{blank}{on}"),
-        }
+        let on = format!("{blank}{on}");
+        Self { verb, resource, on }
     }
 }
 
@@ -344,28 +335,22 @@ impl std::fmt::Display for Purpose {
 fn path(scope: &Scope) -> String {
     let version = scope.kind.api_version();
     let group = if version.contains('/') { "apis" } else { "api" };
-    let within = match &scope.namespace {
-        Some(namespace) => format!("namespaces/{namespace}/"),
-        None => String::new(),
-    };
+    let within = scope
+        .namespace
+        .as_ref()
+        .map(|namespace| format!("namespaces/{namespace}/"));
+    let within = within.unwrap_or_default();
     format!("/{group}/{version}/{within}{}", scope.kind.resource())
 }
 
 /// The scopes in the settings.
 pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
     let of_kind = |kind: &Kind| -> Vec<Scope> {
-        let scope = |namespace: Option<&String>| Scope {
-            kind: *kind,
-            namespace: namespace.cloned(),
-        };
-        if settings.namespaces.is_empty() || !kind.has_namespace() {
-            return vec![scope(None)];
+        let scope = |namespace| Scope { kind: *kind, namespace };
+        match settings.namespaces.is_empty() || !kind.has_namespace() {
+            true => vec![scope(None)],
+            false => settings.namespaces.iter().cloned().map(Some).map(scope).collect(),
         }
-        settings
-            .namespaces
-            .iter()
-            .map(|namespace| scope(Some(namespace)))
-            .collect()
     };
     settings.watch.iter().flat_map(of_kind).collect()
 }

@@ -111,9 +111,8 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
         "BOOKMARK" => {
             let Named { metadata } = named(object)?;
             let version = metadata.resource_version.filter(|version| !version.is_empty());
-            version
-                .map(Received::Bookmark)
-                .ok_or_else(|| "a bookmark without resourceVersion".to_owned())
+            let version = version.ok_or_else(|| "a bookmark without resourceVersion".to_owned())?;
+            Ok(Received::Bookmark(version))
         }
         "ERROR" => {
             let status = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;

@@ -25,13 +25,12 @@ pub(super) fn is_of_pod(settings: &Settings) -> bool {
 /// Reads the kubeconfig of the settings, or by kubectl's rules `$KUBECONFIG`, then `~/.kube/config`.
 pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config, ClusterError> {
     let (named, read) = match &settings.kubeconfig {
-        Some(file) => (
-            format!("the kubeconfig `{}`", file.display()),
+        Some(file) => {
             // The library would block on a named pipe.
-            regular::open(file)
-                .map_err(|error| KubeconfigError::ReadConfig(error, file.clone()))
-                .and_then(|_| Kubeconfig::read_from(file)),
-        ),
+            let opened = regular::open(file).map_err(|error| KubeconfigError::ReadConfig(error, file.clone()));
+            let read = opened.and_then(|_| Kubeconfig::read_from(file));
+            (format!("the kubeconfig `{}`", file.display()), read)
+        }
         None => (
             "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
             Kubeconfig::read(),
@@ -39,11 +38,11 @@ pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config,
     };
     let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
     let read = read.map_err(|error| {
-        let next = "check `kubeconfig` under [source.kubernetes]";
-        match &error {
-            KubeconfigError::ReadConfig(cause, file) => refused(&format!("`{}`: {cause}; {next}", file.display())),
-            error => refused(&format!("{}; {next}", chain(error))),
-        }
+        let cause = match &error {
+            KubeconfigError::ReadConfig(cause, file) => format!("`{}`: {cause}", file.display()),
+            error => chain(error),
+        };
+        refused(&format!("{cause}; check `kubeconfig` under [source.kubernetes]"))
     })?;
     let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
     let options = KubeConfigOptions {
@@ -53,23 +52,19 @@ pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config,
     let proxy = proxy(&read, &options);
     let config = kube::Config::from_custom_kubeconfig(read, &options).await;
     let mut config = config.map_err(|error| {
-        let contexts = if contexts.is_empty() {
-            "none".to_owned()
-        } else {
-            contexts.join(", ")
+        let contexts = match contexts.is_empty() {
+            true => "none".to_owned(),
+            false => contexts.join(", "),
         };
-        match &error {
-            KubeconfigError::CurrentContextNotSet => refused(&format!(
-                "it has no current-context: set `context` under [source.kubernetes] (contexts: {contexts})"
-            )),
-            KubeconfigError::LoadContext(context) => refused(&format!(
-                "no context `{context}` in it: check `context` under [source.kubernetes] (contexts: {contexts})"
-            )),
-            KubeconfigError::LoadClusterOfContext(cluster) => {
-                refused(&format!("no cluster `{cluster}` in it, which its context names"))
+        let context = format!("`context` under [source.kubernetes] (contexts: {contexts})");
+        refused(&match &error {
+            KubeconfigError::CurrentContextNotSet => format!("it has no current-context: set {context}"),
+            KubeconfigError::LoadContext(name) => format!("no context `{name}` in it: check {context}"),
+            KubeconfigError::LoadClusterOfContext(name) => {
+                format!("no cluster `{name}` in it, which its context names")
             }
-            error => refused(&chain(error)),
-        }
+            error => chain(error),
+        })
     })?;
     if let Some(proxy) = proxy {
         return Err(refused(&format!("proxy-url {proxy}: proxies are not supported")));
@@ -114,7 +109,7 @@ pub(super) mod tests {
         let file = folder.path().join("config");
         std::fs::write(&file, kubeconfig).unwrap();
         let refused = match Cluster::new(&settings(&file, context)).await {
-            Ok(cluster) => panic!("{}", cluster.server()),
+            Ok(cluster) => panic!("{}", cluster.server),
             Err(refused) => refused.to_string(),
         };
         assert!(!refused.contains('\n'), "{refused}");

@@ -33,13 +33,10 @@ pub(super) async fn list(cluster: &Cluster, scope: &Scope) -> Result<(Vec<Read>,
                 continue;
             }
         };
-        let taken = listing.take(scope.kind, &page).map_err(|cause| Failed {
-            text: text::line(&format!(
-                "list {} at the API server {}: its answer is not understood: {cause}",
-                scope.kind.resource(),
-                cluster.server()
-            )),
-            code: None,
+        let taken = listing.take(scope.kind, &page).map_err(|cause| {
+            let place = format!("list {} at the API server {}", scope.kind.resource(), cluster.server);
+            let text = text::line(&format!("{place}: its answer is not understood: {cause}"));
+            Failed { text, code: None }
         })?;
         if let Some(version) = taken {
             return Ok((listing.objects, version));
@@ -85,9 +82,8 @@ impl Listing {
             return Ok(None);
         }
         let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-        version
-            .map(Some)
-            .ok_or_else(|| "a list without resourceVersion".to_owned())
+        let without = || "a list without resourceVersion".to_owned();
+        version.map(Some).ok_or_else(without)
     }
 }
 

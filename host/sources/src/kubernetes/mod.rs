@@ -166,9 +166,7 @@ impl Inner {
 
 impl fmt::Debug for Kubernetes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubernetes")
-            .field("server", &self.inner.cluster.server())
-            .finish_non_exhaustive()
+        write!(f, "Kubernetes({})", self.inner.cluster.server)
     }
 }
 
@@ -205,9 +203,8 @@ impl Kubernetes {
             match list::list(&inner.cluster, &scope).await {
                 Ok((objects, _)) => inner.store.replace(&scope, objects),
                 Err(Failed { text, .. }) => {
-                    inner
-                        .store
-                        .note(&scope, |status| status.last_error = Some(text.clone()));
+                    let note = |status: &mut ScopeStatus| status.last_error = Some(text.clone());
+                    inner.store.note(&scope, note);
                     let first = first_failure.get_or_insert(text);
                     if settings.needed.contains(&scope.kind) {
                         return Err(ClusterError::Failed(first.clone()));
@@ -240,19 +237,14 @@ impl Kubernetes {
     /// watches wait for the slowest subscriber.
     pub fn batches(&self) -> Subscription {
         let (number, wake) = self.inner.store.subscribe();
-        Subscription {
-            inner: Arc::clone(&self.inner),
-            number,
-            wake,
-        }
+        let inner = Arc::clone(&self.inner);
+        Subscription { inner, number, wake }
     }
 
     /// Everything known now. `None` until every required kind was listed.
     pub fn known(&self) -> Option<Batch> {
-        let (number, _) = self.inner.store.subscribe();
-        let all = self.inner.store.take(number);
-        self.inner.store.unsubscribe(number);
-        all
+        let all = self.batches();
+        self.inner.store.take(all.number)
     }
 
     /// Whether every required kind was listed at least once.
@@ -263,7 +255,7 @@ impl Kubernetes {
     /// The status for operators.
     pub fn status(&self) -> Status {
         Status {
-            server: self.inner.cluster.server().to_owned(),
+            server: self.inner.cluster.server.clone(),
             synced: self.is_synced(),
             watches: self.inner.store.statuses(),
         }
@@ -312,11 +304,8 @@ impl Kubernetes {
             metadata.insert("resourceVersion".to_owned(), Value::from(version));
         }
         let of = Object::Service(Arc::clone(known)).reference();
-        let written = self
-            .inner
-            .cluster
-            .patch(&of.namespace, &of.name, &patch, status, left)
-            .await?;
+        let cluster = &self.inner.cluster;
+        let written = cluster.patch(&of.namespace, &of.name, &patch, status, left).await?;
         self.inner.store.wrote(version, decode::trimmed(written));
         Ok(())
     }
@@ -349,8 +338,6 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription")
-            .field("number", &self.number)
-            .finish_non_exhaustive()
+        write!(f, "Subscription({})", self.number)
     }
 }

@@ -89,7 +89,7 @@ impl Probe {
 
     /// The API server's URL.
     pub fn server(&self) -> &str {
-        self.cluster.server()
+        &self.cluster.server
     }
 
     /// The namespace of the account or of the context.
@@ -169,15 +169,12 @@ impl Probe {
     /// # Errors
     /// If the API server does not answer, or does not take our credentials.
     pub async fn may(&self, right: &Right) -> Result<bool, Failed> {
-        let (resource, subresource) = match right.resource.split_once('/') {
-            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-            None => (right.resource, None),
-        };
+        let mut resource = right.resource.split('/').map(str::to_owned);
         let about = ResourceAttributes {
             verb: Some(right.verb.to_owned()),
             group: Some(right.group.to_owned()),
-            resource: Some(resource.to_owned()),
-            subresource,
+            resource: resource.next(),
+            subresource: resource.next(),
             namespace: right.namespace.clone(),
             name: right.name.map(str::to_owned),
             ..ResourceAttributes::default()

@@ -81,18 +81,17 @@ struct Subscriber {
 impl Store {
     /// A store without any objects. Subscribers receive nothing before all of `needed` were listed.
     pub(super) fn new(scopes: impl IntoIterator<Item = Scope>, needed: &[Kind]) -> Arc<Self> {
-        let scopes = scopes.into_iter().map(|scope| {
-            let known = Known {
-                is_needed: needed.contains(&scope.kind),
-                ..Known::default()
-            };
-            (scope, known)
-        });
+        let known = |kind| Known {
+            is_needed: needed.contains(&kind),
+            ..Known::default()
+        };
+        let scopes = scopes.into_iter().map(|scope| (scope.clone(), known(scope.kind)));
+        let state = State {
+            scopes: scopes.collect(),
+            ..State::default()
+        };
         Arc::new(Self {
-            state: Mutex::new(State {
-                scopes: scopes.collect(),
-                ..State::default()
-            }),
+            state: Mutex::new(state),
             taken: Notify::new(),
         })
     }
@@ -170,8 +169,11 @@ impl Store {
             && was.metadata().uid == object.metadata().uid
             && was.metadata().resource_version.as_deref() == before
         {
+            // Not the same except for what our own writes change: finalizers and status of a Service.
+            let is_same_spec =
+                matches!((&*was, &object), (Object::Service(was), Object::Service(now)) if was.spec == now.spec);
             let effect = Effect {
-                changed: !is_same_but_written(was, &object),
+                changed: !(is_same_spec && is_same_metadata(was.metadata(), object.metadata())),
                 unreadable: false,
             };
             *was = object;
@@ -287,11 +289,10 @@ impl Known {
             }
             // Its last known version stays.
             Err(reason) => {
-                let is_new = self.unreadable.get(&reference) != Some(&reason);
-                self.unreadable.insert(reference, reason);
+                let before = self.unreadable.insert(reference, reason.clone());
                 Effect {
                     changed: false,
-                    unreadable: is_new,
+                    unreadable: before != Some(reason),
                 }
             }
         }
@@ -321,12 +322,6 @@ fn is_same_but_version(was: &Object, now: &Object) -> bool {
             (Object::Service(was), Object::Service(now)) => was.spec == now.spec && was.status == now.status,
             _ => false,
         }
-}
-
-/// Whether both are the same except for what our own writes change: finalizers and status of a Service.
-fn is_same_but_written(was: &Object, now: &Object) -> bool {
-    is_same_metadata(was.metadata(), now.metadata())
-        && matches!((was, now), (Object::Service(was), Object::Service(now)) if was.spec == now.spec)
 }
 
 /// Whether both are the same except for finalizers and the fields that every write changes.
@@ -407,11 +402,8 @@ impl State {
         subscriber.has_first = true;
         let before = std::mem::take(&mut subscriber.problems);
         let problems = if has_news { self.problems() } else { before.clone() };
-        let new_problems = problems
-            .iter()
-            .filter(|problem| !before.contains(problem))
-            .cloned()
-            .collect();
+        let is_new = |problem: &&Problem| !before.contains(problem);
+        let new_problems = problems.iter().filter(is_new).cloned().collect();
         if let Some(subscriber) = self.subscribers.get_mut(&number) {
             subscriber.problems.clone_from(&problems);
         }

@@ -153,8 +153,8 @@ fn split(text: &str) -> Vec<(&str, u64)> {
 }
 
 fn is_marker(line: &str, marker: &str) -> bool {
-    line.strip_prefix(marker)
-        .is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
+    let after = line.strip_prefix(marker);
+    after.is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
 }
 
 /// A blank line, a comment, a directive or a bare marker. A document with only such lines is empty.
@@ -185,9 +185,8 @@ fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
         let flaw = Flaw::new(line, "kind: must be text, such as `Service`");
         return contents.flaws.push(flaw);
     };
-    let is_named = value
-        .entry("metadata")
-        .is_some_and(|metadata| metadata.text("name").is_some());
+    let metadata = value.entry("metadata");
+    let is_named = metadata.is_some_and(|metadata| metadata.text("name").is_some());
     let is_list = kind.ends_with("List") && !is_named;
     if is_list
         && is_read_here(api_version, kind)
@@ -278,11 +277,8 @@ fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
     /// `Pod` and `Node` have 0.5, `Secret` and `Service` 0.6.
     const LIKENESS_MIN: f64 = 0.7;
     let near = |known: &&str| strsim::normalized_damerau_levenshtein(known, kind) >= LIKENESS_MIN;
-    let mut known = Kind::ALL
-        .into_iter()
-        .map(Kind::name)
-        .filter(|_| !api_version.contains('/'));
-    known.find(near)
+    let mut known = Kind::ALL.into_iter().map(Kind::name);
+    known.find(near).filter(|_| !api_version.contains('/'))
 }
 
 /// Names become parts of file names, tags and resources' names, so they must follow the rules of Kubernetes.

@@ -88,7 +88,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
         let Ok((back, again_in_ms)) = looking.await else { return };
         folder = back;
         if !folder.listed {
-            rescans.end_watch();
+            rescans.watcher = None;
         }
         let is_settled = again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX;
         if let Some(batch) = known.news(&folder, is_settled)
