@@ -255,12 +255,7 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
     }
 }
 
-fn read_checkpoint(
-    mut section: Section<'_>,
-    reading: &Reading<'_>,
-    instance: &str,
-    guest: Option<&Guest>,
-) -> CheckpointAt {
+fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, guest: Option<&Guest>) -> CheckpointAt {
     let kind = section.kind(&["file", "json-file", "simulated"], Some("file"));
     let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
@@ -296,7 +291,7 @@ fn read_checkpoint(
         },
         "simulated" => CheckpointAt::Simulated,
         _ => CheckpointAt::File {
-            path: path.unwrap_or_else(|| reading.state_dir.join("checkpoints").join(instance)),
+            path: path.unwrap_or_else(|| reading.state_dir.join("checkpoints").join(name)),
             shared_sync,
             keep_generations,
         },

@@ -231,8 +231,8 @@ fn reaches(url: &str, listen: SocketAddr) -> bool {
 }
 
 /// A world of keys that keeps everything in backends which worlds share, such as etcd: its sections are
-/// `[adapter.NAME]` and `[guests.NAME]` alone, and serde reads the first. It acts for a whole cluster, so the hosts of a
-/// cluster elect one.
+/// `[adapter.NAME]` and `[guests.NAME]` alone, and serde reads the first. It acts for a whole cluster, so the hosts of
+/// a cluster elect one.
 pub struct PlainWorld<A> {
     /// `NAME`: what the operator calls it, its guest and its adapter.
     pub name: &'static str,

@@ -1,6 +1,6 @@
-//! `[adapter.neg]`, `[backend.neg]` and `[sim.compute]`: which Services have NEGs, how the NEGs are named, which Compute
-//! Engine holds them, how the host calls it, and whether it is simulated. The three must fit together with `[source]`
-//! and `[guests.neg]`; otherwise an error names the lines to add.
+//! `[adapter.neg]`, `[backend.neg]` and `[sim.compute]`: which Services have NEGs, how the NEGs are named, which
+//! Compute Engine holds them, how the host calls it, and whether it is simulated. The three must fit together with
+//! `[source]` and `[guests.neg]`; otherwise an error names the lines to add.
 //!
 //! This module never reads a token or a key: [`CredentialsAt`] says where to find them.
 

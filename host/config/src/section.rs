@@ -114,14 +114,12 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Reports why a key that an operator may expect does not exist. True if the file contains it.
-    pub(super) fn refuse(&mut self, key: &'static str, text: impl Display) -> bool {
-        let given = self.has(key);
-        if given {
+    /// Reports why a key that an operator may expect does not exist, if the file contains it.
+    pub(super) fn refuse(&mut self, key: &'static str, text: impl Display) {
+        if self.has(key) {
             self.refused.push(key);
             self.wrong_key(key, text);
         }
-        given
     }
 
     /// The same for a key in a table of the file that is plain JSON to the other readers.
@@ -293,18 +291,14 @@ impl<'d> Section<'d> {
     }
 
     /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys
-    /// of another kind. Without a `default`, absence is a problem, and then the result is `None`.
-    pub(super) fn kind(
-        &mut self,
-        kinds: &[&'static str],
-        default: Option<&'static str>,
-    ) -> Option<(&'static str, bool)> {
+    /// of another kind. Without a `usual` one, absence is a problem, and then the result is `None`.
+    pub(super) fn kind(&mut self, kinds: &[&'static str], usual: Option<&'static str>) -> Option<(&'static str, bool)> {
         let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
         let must = format!("be {}", words(&kinds));
         let read = |given: &Given<'d>| Some((chosen(given.text()?, &kinds)?, given.layer() == Layer::File));
-        match default {
+        match usual {
             None => self.required("kind", must, read),
-            Some(default) => self.value("kind", must, read).or(Some((default, true))),
+            Some(usual) => self.value("kind", must, read).or(Some((usual, true))),
         }
     }
 

@@ -92,20 +92,9 @@ impl LogFormat {
     }
 }
 
-impl Default for Telemetry {
-    fn default() -> Self {
-        Self {
-            log: LogFormat::default(),
-            otlp: None,
-            sample: 1.0,
-        }
-    }
-}
-
 impl Telemetry {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let default = Self::default();
-        let log = section.choice("log", default.log, &FORMATS);
+        let log = section.choice("log", LogFormat::default(), &FORMATS);
         let url = "be the URL of a collector, such as http://127.0.0.1:4318";
         let otlp = section.value("otlp", url, |given| {
             let text = given.filled()?;
@@ -121,7 +110,7 @@ impl Telemetry {
         Self {
             log,
             otlp,
-            sample: sample.unwrap_or(default.sample),
+            sample: sample.unwrap_or(1.0),
         }
     }
 }

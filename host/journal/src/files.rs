@@ -111,43 +111,44 @@ impl Files {
         }
     }
 
-    pub(crate) fn wrote(&self, bytes: usize) {
-        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     /// The number of currently open files.
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
         self.pool.lock().open.len()
     }
 
-    /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files
-    /// itself.
-    pub(crate) fn open(&self, owner: &Owner, path: &Path) -> io::Result<Arc<File>> {
-        if let Some(file) = self.pool.lock().open.get(&owner.number) {
-            return Ok(Arc::clone(file));
-        }
-        let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
-        self.insert(owner, Arc::clone(&file));
-        Ok(file)
-    }
-
-    /// Takes a file that the owner just created, replacing an earlier one.
-    pub(crate) fn insert(&self, owner: &Owner, file: Arc<File>) {
-        self.pool.lock().open.put(owner.number, file);
-    }
-
-    /// Syncs the owner's file, the one at `path`, to the disk.
-    pub(crate) fn sync(&self, owner: &Owner, path: &Path) -> io::Result<()> {
-        self.open(owner, path)?.sync_data()?;
-        #[cfg(test)]
-        self.pool.lock().synced.push(path.to_owned());
-        Ok(())
-    }
-
     /// The files that were synced, in order.
     #[cfg(test)]
     pub(crate) fn synced(&self) -> Vec<PathBuf> {
         self.pool.lock().synced.clone()
+    }
+}
+
+impl Owner {
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.files.written.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Its open file, or the one at `path`, opened for appending. It must exist: a journal creates its files itself.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<Arc<File>> {
+        if let Some(file) = self.files.pool.lock().open.get(&self.number) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
+        self.insert(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Takes a file that it just created, replacing an earlier one.
+    pub(crate) fn insert(&self, file: Arc<File>) {
+        self.files.pool.lock().open.put(self.number, file);
+    }
+
+    /// Syncs its file, the one at `path`, to the disk.
+    pub(crate) fn sync(&self, path: &Path) -> io::Result<()> {
+        self.open(path)?.sync_data()?;
+        #[cfg(test)]
+        self.files.pool.lock().synced.push(path.to_owned());
+        Ok(())
     }
 }

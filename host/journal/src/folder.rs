@@ -62,21 +62,16 @@ pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error)
 
 /// Writes a line, or restores the previous content as well as possible. The first error counts: the journal stops with
 /// it. What could not be restored is a torn line, which is cut off when the journal is opened next.
-pub(crate) fn write_whole(
-    to: &mut impl Write,
-    line: &[u8],
-    restore: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
+pub(crate) fn write_whole(to: &mut impl Write, line: &[u8], undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     to.write_all(line).inspect_err(|_| {
-        let _ = restore();
+        let _ = undo();
     })
 }
 
 pub(crate) fn truncate(path: &Path, bytes: u64) -> Result<(), JournalError> {
     let cut = |file: File| file.set_len(bytes).and_then(|()| file.sync_all());
-    regular::open_own(OpenOptions::new().write(true), path)
-        .and_then(cut)
-        .map_err(failed("cut the torn end off", path))
+    let opened = regular::open_own(OpenOptions::new().write(true), path);
+    opened.and_then(cut).map_err(failed("cut the torn end off", path))
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), JournalError> {

@@ -102,7 +102,6 @@ pub enum JournalError {
 pub struct Journal {
     dir: PathBuf,
     options: Options,
-    files: Files,
     owner: Owner,
     next_n: u64,
     /// The newest segment when the journal was opened, until it is continued or another begins.
@@ -199,7 +198,6 @@ impl Journal {
         let journal = Self {
             dir: dir.to_owned(),
             options,
-            files: files.clone(),
             owner,
             next_n,
             found,
@@ -328,7 +326,7 @@ impl Journal {
         self.check_not_stopped()?;
         let Some(growing) = &self.growing else { return Ok(()) };
         let path = &growing.file.path;
-        let synced = self.files.sync(&self.owner, path).map_err(failed("sync", path));
+        let synced = self.owner.sync(path).map_err(failed("sync", path));
         self.stop_on_error(synced)?;
         if !self.named {
             let synced = sync_dir(&self.dir);
@@ -369,9 +367,9 @@ impl Journal {
             return Err(JournalError::Misplaced("no segment was begun"));
         };
         let path = &growing.file.path;
-        let file = self.files.open(&self.owner, path).map_err(failed("open", path))?;
+        let file = self.owner.open(path).map_err(failed("open", path))?;
         write_whole(&mut &*file, line, || file.set_len(growing.file.bytes)).map_err(failed("write to", path))?;
-        self.files.wrote(line.len());
+        self.owner.wrote(line.len());
         match self.options.sync {
             Sync::Write => {}
             Sync::Fsync => file.sync_data().map_err(failed("sync", path))?,
@@ -384,7 +382,7 @@ impl Journal {
         let created = OpenOptions::new().append(true).create_new(true).open(path);
         let file = created.map_err(failed("create", path))?;
         write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
-        self.files.wrote(header.len());
+        self.owner.wrote(header.len());
         // An interval limits what a crash of the machine may lose. A segment's beginning is more important, since older
         // segments may be removed for it.
         self.named = self.options.sync != Sync::Write;
@@ -392,7 +390,7 @@ impl Journal {
             file.sync_data().map_err(failed("sync", path))?;
             sync_dir(&self.dir)?;
         }
-        self.files.insert(&self.owner, Arc::new(file));
+        self.owner.insert(Arc::new(file));
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use trueup_base::http::client::is_loopback;
 use trueup_base::regular;
 
-use super::error::NoGuest;
+use super::NoGuest;
 use super::oci::{AGENT, CONNECT_MAX, SILENCE_MAX, causes};
 
 /// The credentials for a host.
@@ -131,11 +131,6 @@ impl Entry {
 /// The same limit as in the OCI client.
 const REDIRECTS_MAX: usize = 10;
 
-/// Whether these credentials reveal our identity.
-pub(super) fn is_secret(auth: &RegistryAuth) -> bool {
-    !matches!(auth, RegistryAuth::Anonymous)
-}
-
 /// Asks a registry, without credentials, where it wants them sent. `base`: scheme and host.
 ///
 /// # Errors
@@ -187,11 +182,9 @@ fn is_safe(url: &Url) -> bool {
 /// The first unsafe place in the headers. All are checked, so it does not matter which one the client uses.
 fn open_realm(headers: &HeaderMap) -> Option<String> {
     let texts = headers.get_all(WWW_AUTHENTICATE).iter();
-    let texts = texts.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    texts
-        .flat_map(|text| realms(&text))
-        // A realm that is no URL (`Basic realm="Registry"`) is no destination.
-        .find(|realm| Url::parse(realm).is_ok_and(|url| !is_safe(&url)))
+    let mut realms = texts.flat_map(|value| realms(&String::from_utf8_lossy(value.as_bytes())));
+    // A realm that is no URL (`Basic realm="Registry"`) is no destination.
+    realms.find(|realm| Url::parse(realm).is_ok_and(|url| !is_safe(&url)))
 }
 
 /// Each `realm="..."` or `realm=...` in a challenge.

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::component::Digest;
 
-use super::error::{NoGuest, NotLoaded};
 use super::lock::{Lock, Pin};
 use super::manifest::{Manifest, layer_of};
 use super::oci::Remote;
@@ -23,6 +22,7 @@ use super::reference::{OciReference, Reference};
 use super::signature::{Keys, Signed, Verify};
 use super::store::{Store, StoreError};
 use super::versions;
+use super::{NoGuest, NotLoaded};
 
 /// A guest in the host's binary.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::error::{NoGuest, one_line};
 use super::store::{is_digest, write_whole};
+use super::{NoGuest, one_line};
 use trueup_base::{regular, text};
 
 /// The file's name, beside the configuration.

@@ -28,11 +28,11 @@ use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 use trueup_base::progress;
 
 use super::credentials::{self, Credentials};
-use super::error::{NotLoaded, one_line};
 use super::manifest::{About, CONFIG, LAYER, Manifest, Parts, config_json, layer_of};
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
+use super::{NotLoaded, one_line};
 
 /// The media type of a signature's layer.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -93,8 +93,8 @@ impl Remote {
             no_proxy: image.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
             ..ClientConfig::default()
         };
-        let client = Client::try_from(config)
-            .map_err(|error| NotLoaded::Failed(format!("oci:{image}: starting an HTTP client: {}", causes(&error))))?;
+        let failed = |error| NotLoaded::Failed(format!("oci:{image}: starting an HTTP client: {}", causes(&error)));
+        let client = Client::try_from(config).map_err(failed)?;
         Ok(Self {
             client,
             image: image.clone(),
@@ -136,8 +136,8 @@ impl Remote {
         let Some(bytes) = self.raw_manifest(&self.image.at_tag(&tag)).await? else {
             return Ok(Vec::new());
         };
-        let parts: Parts = serde_json::from_slice(&bytes)
-            .map_err(|error| self.wrong(&format!("can't read the manifest of its signatures: {error}")))?;
+        let unreadable = |error| self.wrong(&format!("can't read the manifest of its signatures: {error}"));
+        let parts: Parts = serde_json::from_slice(&bytes).map_err(unreadable)?;
         let mut all = Vec::new();
         let layers = parts.layers.iter().filter(|layer| layer.media_type == SIGNATURE_LAYER);
         for layer in layers.take(SIGNATURES_MAX) {
@@ -170,8 +170,8 @@ impl Remote {
         let about = about.map(|(key, value)| (key.to_owned(), value.clone())).into();
         let mut manifest = OciImageManifest::build(std::slice::from_ref(&layer), &config, Some(about));
         manifest.media_type = Some(OCI_IMAGE_MEDIA_TYPE.to_owned());
-        let body =
-            serde_json::to_vec(&manifest).map_err(|error| self.wrong(&format!("writing its manifest: {error}")))?;
+        let failed = |error| self.wrong(&format!("writing its manifest: {error}"));
+        let body = serde_json::to_vec(&manifest).map_err(failed)?;
         let digest = Digest::of(&body).to_string();
         let push = async {
             let digest = guest.digest.to_string();
@@ -222,9 +222,8 @@ impl Remote {
         let auth = &self.credentials.auth;
         let which = reference.digest().or(reference.tag()).unwrap_or("latest");
         let url = format!("{}/v2/{}/manifests/{which}", self.base(), reference.repository());
-        let request = credentials::client(self.image.is_loopback())?
-            .get(&url)
-            .header(ACCEPT, accepted.join(", "));
+        let request = credentials::client(self.image.is_loopback())?.get(&url);
+        let request = request.header(ACCEPT, accepted.join(", "));
         let token = self.client.auth(reference, auth, RegistryOperation::Pull).await;
         let request = match (token, auth) {
             (Ok(Some(token)), _) => request.bearer_auth(token),
@@ -233,10 +232,8 @@ impl Remote {
             _ => request,
         };
         let mut answer = request.send().await?;
-        let mut body = Bounded {
-            bytes: Vec::new(),
-            max: MANIFEST_BYTES_MAX,
-        };
+        let (bytes, max) = (Vec::new(), MANIFEST_BYTES_MAX);
+        let mut body = Bounded { bytes, max };
         while let Some(chunk) = answer.chunk().await? {
             body.write_all(&chunk).await?;
         }
@@ -267,7 +264,7 @@ impl Remote {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
         };
-        if credentials::is_secret(auth) {
+        if *auth != RegistryAuth::Anonymous {
             self.admitted.get_or_try_init(check).await?;
         }
         // A registry may answer under another name (`docker.io`).

@@ -1,6 +1,6 @@
 //! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
-use super::error::NotLoaded;
+use super::NotLoaded;
 use super::manifest::{About, Manifest};
 use super::reference::OciReference;
 use super::signature::Signed;

@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::error::NoGuest;
+use super::NoGuest;
 use super::store::is_digest;
 
 /// What a reference in a configuration must be.

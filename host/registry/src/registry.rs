@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use trueup_base::component::Digest;
 
-use super::error::{NoGuest, NotLoaded};
 use super::local::{Builtin, Found, Local, Vouched};
 use super::lock::{Change, Lock};
 use super::manifest::About;
@@ -15,6 +14,7 @@ use super::reference::{OciReference, Reference};
 use super::signature::Verify;
 use super::store::{Store, StoreError};
 use super::versions;
+use super::{NoGuest, NotLoaded};
 
 /// The built-in guests by name and version and, for a configuration, those in its store. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::NoGuest;
+use super::NoGuest;
 use super::reference::OciReference;
 use trueup_base::regular;
 

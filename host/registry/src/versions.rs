@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use trueup_base::component::GUEST_BYTES_MAX;
 use trueup_base::regular;
 
-use super::error::{NoGuest, one_line};
+use super::{NoGuest, one_line};
 
 /// Each file is read completely to find its version. More than this is the wrong folder.
 const VERSIONS_MAX: usize = 256;
@@ -136,10 +136,8 @@ fn version(file: PathBuf) -> Result<Version, NoGuest> {
 /// `1.10` is greater than `1.9`, and `1.0` equals `1`.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = text
-        .split('.')
-        .map(|part| part.parse().ok().filter(|_| is_number(part)));
-    let mut numbers: Vec<u64> = parts.collect::<Option<_>>()?;
+    let number = |part: &str| part.parse().ok().filter(|_| is_number(part));
+    let mut numbers: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
     while numbers.len() > 1 && numbers.last() == Some(&0) {
         numbers.pop();
     }

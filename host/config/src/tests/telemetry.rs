@@ -5,7 +5,12 @@ use super::*;
 #[test]
 fn without_telemetry_the_log_is_text_and_there_are_no_traces() {
     let config = load(LEAST, &[]).unwrap();
-    assert_eq!(config.telemetry, Telemetry::default());
+    let expected = Telemetry {
+        log: LogFormat::Text,
+        otlp: None,
+        sample: 1.0,
+    };
+    assert_eq!(config.telemetry, expected);
     assert_eq!((config.telemetry.log, config.telemetry.sample), (LogFormat::Text, 1.0));
 }
 

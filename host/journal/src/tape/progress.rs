@@ -15,7 +15,7 @@ use crate::divergence::{Divergence, Outcome, Reads, Tally};
 use crate::entry::{Ask, Call, Ending, Entry, Event, first_asks};
 use crate::reader::Segment;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
     entries: Vec<Entry>,
@@ -24,6 +24,8 @@ pub(super) struct Progress {
     /// The next entry to use.
     pub(super) at: usize,
     phase: Phase,
+    /// The recording has no further answers for the current call, or for the start.
+    ended: bool,
     /// Number of the entry after the last.
     end_n: u64,
     same_guest: bool,
@@ -40,40 +42,29 @@ pub(super) struct Progress {
     short: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Phase {
     /// `init` and `restore`.
-    Starting {
-        ended: bool,
-    },
+    #[default]
+    Starting,
     Between,
-    /// Inside a call; `ended`: the recording has no further answers for it.
     InCall {
         name: String,
         n: u64,
-        ended: bool,
     },
 }
 
 impl Progress {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         let (end_n, recorded) = (segment.next_n(), segment.entries.len() as u64 + 1);
-        let entries = segment.entries.into_iter();
+        let is_kept = |entry: &Entry| !matches!(entry.event, Event::RolledBack(_));
         Self {
             same_guest: segment.header.digest == digest,
             end_n,
             recorded,
-            entries: entries
-                .filter(|entry| !matches!(entry.event, Event::RolledBack(_)))
-                .collect(),
-            at: 0,
-            phase: Phase::Starting { ended: false },
+            entries: segment.entries.into_iter().filter(is_kept).collect(),
             accepted,
-            accepted_count: 0,
-            calls: 0,
-            reads: Reads::default(),
-            found: None,
-            short: None,
+            ..Self::default()
         }
     }
 
@@ -99,8 +90,8 @@ impl Progress {
         }
         match self.phase {
             Phase::Between => Err(TapeError::Misplaced("a question outside any call")),
-            Phase::Starting { ended: true } | Phase::InCall { ended: true, .. } => Err(TapeError::Ended),
-            Phase::Starting { .. } | Phase::InCall { .. } => Ok(()),
+            _ if self.ended => Err(TapeError::Ended),
+            _ => Ok(()),
         }
     }
 
@@ -116,9 +107,7 @@ impl Progress {
         }
         self.recorded = entries.len() as u64;
         self.entries = entries;
-        self.at = 0;
-        self.calls = 0;
-        self.accepted_count = 0;
+        (self.at, self.calls, self.accepted_count) = (0, 0, 0);
         self.reads = Reads::default();
         self.short = None;
         Ok(())
@@ -126,7 +115,7 @@ impl Progress {
 
     /// Whether the guest is between two calls, and was the same so far.
     pub(super) fn may_begin_call(&self) -> bool {
-        self.found.is_none() && matches!(self.phase, Phase::Between | Phase::Starting { ended: false })
+        self.found.is_none() && !self.ended && self.in_call().is_none()
     }
 
     /// Begins the recorded call that the next entry holds, and returns it with its number. `None` if it holds none.
@@ -134,11 +123,8 @@ impl Progress {
         let entry = self.entry()?;
         let (n, call) = (entry.n, entry.call()?.clone());
         self.at += 1;
-        self.phase = Phase::InCall {
-            name: call.name.clone(),
-            n,
-            ended: false,
-        };
+        let name = call.name.clone();
+        self.phase = Phase::InCall { name, n };
         Some((n, call))
     }
 
@@ -148,11 +134,11 @@ impl Progress {
         if self.found.is_some() {
             return Err(TapeError::Diverged);
         }
-        let Phase::InCall { name, ended, .. } = &self.phase else {
+        let Some((name, _)) = self.in_call() else {
             return Err(TapeError::Misplaced("an ending outside any call"));
         };
         let recorded = self.entries.get(self.at + self.asks_left().len());
-        Ok((!ended).then(|| match recorded.map(|entry| &entry.event) {
+        Ok((!self.ended).then(|| match recorded.map(|entry| &entry.event) {
             Some(Event::Ending(recorded)) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
             _ => Ok(0),
         }))
@@ -164,7 +150,7 @@ impl Progress {
         let has_ending = matches!(self.entry().map(|entry| &entry.event), Some(Event::Ending(_)));
         self.at += usize::from(has_ending);
         self.calls += 1;
-        self.phase = Phase::Between;
+        (self.phase, self.ended) = (Phase::Between, false);
     }
 
     /// The outcome so far. `in_order`: the questions of a call are used one by one, so that the next entry is unused
@@ -173,12 +159,7 @@ impl Progress {
         if let Some(found) = &self.found {
             return found.clone();
         }
-        let (stopped, calls) = match &self.phase {
-            Phase::Starting { ended } => (*ended, self.calls),
-            Phase::Between => (false, self.calls),
-            Phase::InCall { ended, .. } => (*ended, self.calls + 1),
-        };
-        let in_call = self.in_call();
+        let (stopped, in_call) = (self.ended, self.in_call());
         if let Some(entry) = self.entry()
             && !stopped
             && (in_order || in_call.is_none())
@@ -192,7 +173,7 @@ impl Progress {
         let inside = in_call.filter(|_| !stopped);
         let inside = inside.map(|(name, n)| format!("the replay stopped inside `{name}` (entry {n})"));
         let tally = Tally {
-            calls,
+            calls: self.calls + u64::from(in_call.is_some()),
             entries: self.recorded,
             accepted: self.accepted_count,
             reads: (self.reads.count > 0).then(|| self.reads.clone()),
@@ -220,9 +201,7 @@ impl Progress {
     /// Stops the guest here: the recording has no answer to its question.
     pub(super) fn cut_short(&mut self) {
         self.note_short();
-        if let Phase::Starting { ended } | Phase::InCall { ended, .. } = &mut self.phase {
-            *ended = true;
-        }
+        self.ended = true;
     }
 
     /// Keeps the first deviation.
@@ -240,7 +219,7 @@ impl Progress {
     fn in_call(&self) -> Option<(&str, u64)> {
         match &self.phase {
             Phase::InCall { name, n, .. } => Some((name, *n)),
-            Phase::Starting { .. } | Phase::Between => None,
+            Phase::Starting | Phase::Between => None,
         }
     }
 }
@@ -320,13 +299,7 @@ pub(super) fn given<R: DeserializeOwned>(n: u64, name: &str, answer: &RawValue) 
 /// Compares two endings; they count as the same if they are not comparable: a recorded deadline, memory limit or
 /// cancellation does not show what the guest would have done. Compares the texts of two traps only if it is the
 /// `same_guest`.
-fn compare_endings(
-    call: &str,
-    recorded: &Ending,
-    replayed: &Ending,
-    same_guest: bool,
-    accepted: &Accepted,
-) -> Compared {
+fn compare_endings(call: &str, recorded: &Ending, replayed: &Ending, same_guest: bool, rules: &Accepted) -> Compared {
     match (recorded, replayed) {
         (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => Ok(0),
         (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => Ok(0),
@@ -336,7 +309,7 @@ fn compare_endings(
             }
             let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
             let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
-            judged(differences, &result_of(call), accepted, |differences| {
+            judged(differences, &result_of(call), rules, |differences| {
                 let call = call.to_owned();
                 Divergence::Result { call, differences }
             })
