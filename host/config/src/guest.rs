@@ -76,18 +76,6 @@ pub struct Proof {
     pub afresh: bool,
 }
 
-impl Default for Proof {
-    fn default() -> Self {
-        Self {
-            gate: Mode::default(),
-            gate_calls: GATE_CALLS,
-            accepted_differences: None,
-            self_test: None,
-            afresh: false,
-        }
-    }
-}
-
 /// What happens to an input on which the guest fails: it traps, exceeds its limits, or gives no answer. Keys of
 /// `[guests.NAME]`: `on_failure` (`"retry"`), `fall_back` (none), `quarantine_after` (5), `cycles_max` (3).
 #[derive(Debug, Clone, PartialEq, Eq)]

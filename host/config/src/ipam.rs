@@ -242,8 +242,8 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
             if enis.enis.is_empty() {
                 section.wrong_key("enis", "was [], must hold at least one network interface");
             }
-            for mistake in mistakes(&enis) {
-                section.wrong_item("enis", mistake.eni, &mistake.text);
+            for (eni, mistake) in mistakes(&enis) {
+                section.wrong_item("enis", eni, &mistake);
             }
             Some(EnisFrom::Given(enis))
         }

@@ -104,10 +104,8 @@ impl Found {
 
     /// Its entry in the lock file.
     pub(super) fn pin(&self) -> Pin {
-        Pin {
-            digest: self.digest.clone(),
-            manifest: self.manifest.clone(),
-        }
+        let (digest, manifest) = (self.digest.clone(), self.manifest.clone());
+        Pin { digest, manifest }
     }
 }
 
@@ -207,17 +205,11 @@ impl Local {
             self.agrees(image, &manifest.digest, &manifest.layer, pin)?;
             self.keep(&remote, manifest, pinned).await
         };
-        match (fetch.await, damaged) {
-            (Ok(found), Some(damaged)) => {
-                tracing::warn!("{damaged}: it was fetched again");
-                Ok(found)
-            }
-            (Err(error), Some(damaged)) => {
-                let error = format!("{damaged}; fetching it again failed: {error}");
-                Err(NotLoaded::Failed(error))
-            }
-            (fetched, None) => fetched,
-        }
+        let Some(damaged) = damaged else { return fetch.await };
+        let failed = |error| NotLoaded::Failed(format!("{damaged}; fetching it again failed: {error}"));
+        let found = fetch.await.map_err(failed)?;
+        tracing::warn!("{damaged}: it was fetched again");
+        Ok(found)
     }
 
     /// The stored guest of a manifest, exactly the one that the manifest names. A signature covers the manifest, so
@@ -245,15 +237,10 @@ impl Local {
 
     /// Fetches the guest of a manifest, unless the store has it completely, and stores both.
     async fn keep(&self, remote: &Remote, manifest: Manifest, pinned: Pinned) -> Result<Found, NotLoaded> {
-        let kept = match self.store.get(&manifest.layer) {
-            Ok(kept) => kept,
-            Err(StoreError::Damaged { .. }) => None,
+        let (bytes, fetched) = match self.store.get(&manifest.layer) {
+            Ok(Some(bytes)) => (bytes, false),
+            Ok(None) | Err(StoreError::Damaged { .. }) => (remote.guest(&manifest.layer).await?, true),
             Err(error) => return Err(error.into()),
-        };
-        let fetched = kept.is_none();
-        let bytes = match kept {
-            Some(bytes) => bytes,
-            None => remote.guest(&manifest.layer).await?,
         };
         self.store.put(&bytes)?;
         self.store.put(&manifest.bytes)?;
@@ -280,8 +267,10 @@ impl Local {
         let key = match (reference, &found.file, &found.manifest) {
             (_, Some(file), _) => keys.of_file(file, &found.bytes)?,
             (Reference::Oci(image), _, Some(manifest)) => {
-                let kept = if fresh { None } else { self.kept_signatures(manifest)? };
-                let all = match kept {
+                let kept = if fresh { None } else { self.store.signatures(manifest)? };
+                // Fetch unreadable ones again, like missing ones.
+                let kept = kept.and_then(|text| serde_json::from_slice(&text).ok());
+                let all = match kept.filter(|all: &Vec<Signed>| !all.is_empty()) {
                     Some(all) => all,
                     None => self.fetched_signatures(image, manifest).await?,
                 };
@@ -290,13 +279,6 @@ impl Local {
             _ => return Err(not_local(reference)),
         };
         Ok(Vouched::Key(key))
-    }
-
-    fn kept_signatures(&self, manifest: &str) -> Result<Option<Vec<Signed>>, StoreError> {
-        let kept = self.store.signatures(manifest)?;
-        // Fetch an unreadable one again, like a missing one.
-        let all = kept.and_then(|text| serde_json::from_slice(&text).ok());
-        Ok(all.filter(|all: &Vec<Signed>| !all.is_empty()))
     }
 
     async fn fetched_signatures(&self, image: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {

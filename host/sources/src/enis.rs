@@ -56,28 +56,17 @@ pub struct Eni {
     pub addresses: Vec<String>,
 }
 
-/// An error in a list whose interfaces are individually valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// The interface, counted from 0.
-    pub eni: usize,
-    /// The place, the given value, the valid values: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
-    pub text: String,
-}
-
-/// The errors in a list of interfaces, in its order: duplicate ids, and addresses that are not canonical or not unique
-/// on the whole node.
-pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
+/// The errors in a list whose interfaces are individually valid, in its order: duplicate ids, and addresses that are not
+/// canonical or not unique on the whole node. Each has its interface, counted from 0, and a text with the place, the
+/// given value and the valid values: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
+pub fn mistakes(enis: &Enis) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
     let mut addresses: BTreeMap<Ipv4Addr, (usize, usize)> = BTreeMap::new();
     for (index, eni) in enis.enis.iter().enumerate() {
         let mut wrong = |place: &str, was: &str, must: &str| {
             let was = serde_json::Value::from(was);
-            found.push(Mistake {
-                eni: index,
-                text: format!("enis[{index}].{place}: was {was}, must {must}"),
-            });
+            found.push((index, format!("enis[{index}].{place}: was {was}, must {must}")));
         };
         if let Some(earlier) = ids.get(eni.id.as_str()) {
             wrong("id", &eni.id, &format!("differ from enis[{earlier}].id"));
@@ -101,28 +90,17 @@ pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
     found
 }
 
-/// Why a file is invalid: one line with its name and the first error.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("network interfaces {}: {why}", file.display())]
-pub struct EnisError {
-    file: PathBuf,
-    why: String,
-}
-
 /// Reads the file.
 ///
 /// # Errors
-/// If it cannot be read, is no such list, or contains a mistake.
-pub fn load(file: &Path) -> Result<Enis, EnisError> {
-    let wrong = |why| EnisError {
-        file: file.to_owned(),
-        why,
-    };
+/// If it cannot be read, is no such list, or contains a mistake: one line with its name and the first error.
+pub fn load(file: &Path) -> Result<Enis, String> {
     let text = regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
-        ErrorKind::FileTooLarge => wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no such list")),
-        _ => wrong(format!("can't read the file: {}", text::cause(&error))),
-    })?;
-    parse(&text).map_err(wrong)
+        ErrorKind::FileTooLarge => format!("longer than {FILE_BYTES_MAX} bytes, so no such list"),
+        _ => format!("can't read the file: {}", text::cause(&error)),
+    });
+    let enis = text.and_then(|text| parse(&text));
+    enis.map_err(|why| format!("network interfaces {}: {why}", file.display()))
 }
 
 /// The error is the text after the file's name.
@@ -134,7 +112,7 @@ fn parse(text: &str) -> Result<Enis, String> {
     }
     let enis: Enis = serde_json::from_str(text).map_err(|error| format!("{error}; the form is {FORM}"))?;
     let first = mistakes(&enis).into_iter().next();
-    first.map_or(Ok(enis), |mistake| Err(mistake.text))
+    first.map_or(Ok(enis), |(_, mistake)| Err(mistake))
 }
 
 /// A file that is watched until this is dropped.
@@ -151,7 +129,7 @@ pub struct Watched {
 ///
 /// # Errors
 /// As [`load`]: there is no initial list.
-pub fn watch(file: &Path) -> Result<Watched, EnisError> {
+pub fn watch(file: &Path) -> Result<Watched, String> {
     // Watch before the first look: a change during it then causes an event.
     let mut rescans = Rescans::default();
     // The folder, not the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
@@ -169,7 +147,7 @@ pub fn watch(file: &Path) -> Result<Watched, EnisError> {
 type Tell = mpsc::UnboundedSender<Option<String>>;
 
 async fn follow(file: PathBuf, enis: watch::Sender<Enis>, tell: Tell, mut rescans: Rescans) {
-    let mut said: Option<EnisError> = None;
+    let mut said: Option<String> = None;
     loop {
         tokio::select! {
             () = enis.closed() => return,
@@ -207,13 +185,16 @@ async fn follow(file: PathBuf, enis: watch::Sender<Enis>, tell: Tell, mut rescan
 }
 
 /// Runs on a blocking thread: a disk may be slow.
-async fn look(file: &Path) -> Result<Enis, EnisError> {
+async fn look(file: &Path) -> Result<Enis, String> {
     let path = file.to_owned();
     let looked = tokio::task::spawn_blocking(move || load(&path)).await;
-    looked.unwrap_or_else(|error| {
-        let (file, why) = (file.to_owned(), format!("reading the file ended early: {error}"));
-        Err(EnisError { file, why })
-    })
+    let ended_early = |error| {
+        format!(
+            "network interfaces {}: reading the file ended early: {error}",
+            file.display()
+        )
+    };
+    looked.unwrap_or_else(|error| Err(ended_early(error)))
 }
 
 #[cfg(test)]

@@ -153,21 +153,19 @@ impl Manifest {
             _ => now_ms,
         };
         self.differs = Some((look, since_ms));
-        let until_ms = since_ms.saturating_add(self.patience_ms(look));
+        // How long it must have been in this state before it counts.
+        let was_bytes = self.read.map_or(0, |was| was.bytes);
+        let shrank = look.is_none_or(|now| now.bytes < was_bytes);
+        let patience_ms = if shrank && !self.objects.is_empty() {
+            SHRUNK_MS
+        } else {
+            QUIET_MS
+        };
+        let until_ms = since_ms.saturating_add(patience_ms);
         match (until_ms.saturating_sub(now_ms), look) {
             (0, Some(look)) => Next::Read(look),
             (0, None) => Next::Drop,
             (wait_ms, _) => Next::Wait(wait_ms),
-        }
-    }
-
-    /// How long a file must have been in this state before it counts.
-    fn patience_ms(&self, look: Option<Look>) -> u64 {
-        let was_bytes = self.read.map_or(0, |was| was.bytes);
-        let shrank = look.is_none_or(|now| now.bytes < was_bytes);
-        match shrank && !self.objects.is_empty() {
-            true => SHRUNK_MS,
-            false => QUIET_MS,
         }
     }
 
@@ -200,9 +198,8 @@ impl Manifest {
         }
         if !self.problems.is_empty() {
             let now: BTreeSet<ObjectRef> = self.objects.iter().map(|found| found.object.reference()).collect();
-            let held = held.into_iter();
-            self.objects
-                .extend(held.filter(|found| !now.contains(&found.object.reference())));
+            let is_lost = |found: &Found| !now.contains(&found.object.reference());
+            self.objects.extend(held.into_iter().filter(is_lost));
         }
     }
 }

@@ -138,10 +138,8 @@ impl Store {
         let gone: Vec<ObjectRef> = all.filter(|reference| !listed.contains(reference)).cloned().collect();
         let put = list.into_iter().map(|read| (read.reference.clone(), known.put(read)));
         let mut effects: Vec<_> = put.collect();
-        let removed = gone
-            .into_iter()
-            .map(|reference| (reference.clone(), known.remove(&reference)));
-        effects.extend(removed);
+        let mut remove = |reference: ObjectRef| (reference.clone(), known.remove(&reference));
+        effects.extend(gone.into_iter().map(&mut remove));
         let was_missing = known.missing().is_some();
         known.status.synced = true;
         if was_missing {
@@ -340,9 +338,8 @@ impl State {
     }
 
     fn is_synced(&self) -> bool {
-        self.scopes
-            .values()
-            .all(|known| known.status.synced || !known.is_needed)
+        let mut all = self.scopes.values();
+        all.all(|known| known.status.synced || !known.is_needed)
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {

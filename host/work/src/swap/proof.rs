@@ -17,7 +17,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use trueup_base::text::counted;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::questions::granted_by;
-use trueup_config::Proof;
+use trueup_config::{GATE_CALLS, Proof};
 use trueup_instance::{Instances, Program, StartError, Worlds, names};
 use trueup_journal::{Accepted, Event};
 use trueup_registry::{NotLoaded, Reference, Store, Verify, Vouched};
@@ -252,9 +252,10 @@ pub(crate) async fn self_test(instances: &Instances, proof: &Proof, loader: &Loa
 pub(crate) fn trusted() -> Proof {
     Proof {
         gate: Mode::Off,
+        gate_calls: GATE_CALLS,
         accepted_differences: None,
         self_test: None,
-        ..Proof::default()
+        afresh: false,
     }
 }
 

@@ -53,7 +53,7 @@ struct Setup {
 fn listed(from: &EnisFrom) -> Result<Enis, SetupError> {
     match from {
         EnisFrom::Given(enis) => Ok(enis.clone()),
-        EnisFrom::File(file) => enis::load(file).map_err(SetupError::misused),
+        EnisFrom::File(file) => enis::load(file).map_err(SetupError::Misused),
     }
 }
 
@@ -102,7 +102,7 @@ impl Kind for OfPods {
             };
             let (enis, problems) = match (&ipam.enis, extent) {
                 (EnisFrom::File(file), RunMode::UntilStopped) => {
-                    let watched = enis::watch(file).map_err(SetupError::misused)?;
+                    let watched = enis::watch(file).map_err(SetupError::Misused)?;
                     (watched.enis, watched.problems)
                 }
                 // Without a sender the interfaces never change.
