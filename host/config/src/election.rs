@@ -50,7 +50,27 @@ impl Election {
             renew_deadline: section.duration("renew_deadline_ms", usual.renew_deadline, SHORTER_MS),
             retry_period: section.duration("retry_period_ms", usual.retry_period, SHORTER_MS),
         };
-        check(&section, &times);
+        // How the times relate to each other.
+        let renew_deadline_ms = times.renew_deadline.as_millis();
+        let acting_ms = times.acting().as_millis();
+        if times.renew_deadline >= times.acting() {
+            let text = format_args!(
+                "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
+                 a host stops to lead before its lease is over"
+            );
+            section.wrong_key("renew_deadline_ms", text);
+        }
+        // The longest pause between two renewals.
+        let pause = times.retry_period * 6 / 5;
+        if pause >= times.renew_deadline {
+            let (pause_ms, most_ms) = (
+                times.retry_period.as_millis(),
+                (times.renew_deadline * 5 / 6).as_millis(),
+            );
+            let must = format_args!("must be below five sixths of `renew_deadline_ms`, {most_ms}");
+            let text = format_args!("was {pause_ms}, {must}: a renewal needs time to succeed");
+            section.wrong_key("retry_period_ms", text);
+        }
         if section.is_present && !has_kubernetes {
             section.wrong("[election] goes with `[source] kubernetes` alone: a host that reads elsewhere is alone");
         }
@@ -75,31 +95,5 @@ impl Election {
             request_timeout.as_millis(),
             times.left_when_given_up().as_millis(),
         ))
-    }
-}
-
-/// Checks how the times relate to each other.
-fn check(section: &Section<'_>, times: &Times) {
-    let renew_deadline_ms = times.renew_deadline.as_millis();
-    let acting_ms = times.acting().as_millis();
-    if times.renew_deadline >= times.acting() {
-        let text = format_args!(
-            "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
-             a host stops to lead before its lease is over"
-        );
-        section.wrong_key("renew_deadline_ms", text);
-    }
-    // The longest pause between two renewals.
-    let pause = times.retry_period * 6 / 5;
-    if pause >= times.renew_deadline {
-        let (pause_ms, most_ms) = (
-            times.retry_period.as_millis(),
-            (times.renew_deadline * 5 / 6).as_millis(),
-        );
-        let must = format_args!("must be below five sixths of `renew_deadline_ms`, {most_ms}");
-        section.wrong_key(
-            "retry_period_ms",
-            format_args!("was {pause_ms}, {must}: a renewal needs time to succeed"),
-        );
     }
 }

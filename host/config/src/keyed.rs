@@ -32,7 +32,7 @@ pub struct Keyed<A, B, S> {
 }
 
 /// `[backend.NAME]` of one world.
-pub trait Backend: Debug + Clone + Send + Sync + 'static {
+pub trait Backend: Data {
     /// `SIM` in `[sim.SIM]`.
     const SIM: &'static str;
 
@@ -79,13 +79,12 @@ type ReadBackend<B> = fn(Section<'_>, &Section<'_>) -> Option<(B, Option<Url>)>;
 /// Reads the simulated server's section, with the host's seed, the adapter, the backend and that `url`.
 type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&Url>) -> Option<S>;
 
-impl<A, B, T, C> Settings for Keyed<A, B, SimServer<T, C>>
-where
-    A: Debug + Clone + Send + Sync + 'static,
-    B: Backend,
-    T: Debug + Clone + Send + Sync + 'static,
-    C: Debug + Clone + Send + Sync + 'static,
-{
+/// What a world's settings consist of.
+pub trait Data: Debug + Clone + Send + Sync + 'static {}
+
+impl<T: Debug + Clone + Send + Sync + 'static> Data for T {}
+
+impl<A: Data, B: Backend, T: Data, C: Data> Settings for Keyed<A, B, SimServer<T, C>> {
     fn guests(&self) -> Vec<(&'static str, &Guest)> {
         vec![(self.name, &self.guest)]
     }
@@ -266,10 +265,7 @@ impl Backend for Shared {
     fn use_sim(&mut self, _address: SocketAddr) {}
 }
 
-impl<A> World for PlainWorld<A>
-where
-    A: DeserializeOwned + Debug + Clone + Send + Sync + 'static,
-{
+impl<A: DeserializeOwned + Data> World for PlainWorld<A> {
     fn about(&self) -> About {
         About {
             name: self.name,

@@ -44,7 +44,7 @@ pub use self::backends::{EtcdBackend, EtcdCluster, NftablesBackend, NftablesProg
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
-pub use self::keyed::{Backend, Keyed, Plain, PlainWorld, Shared, SimServer, sim_address};
+pub use self::keyed::{Backend, Data, Keyed, Plain, PlainWorld, Shared, SimServer, sim_address};
 pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim};
 pub use self::neg::{
     ComputeBackend, ComputeSim, CredentialsAt, NEG, NEG_NAMES, Neg, NegAdapter, NegBackend, RESOURCE_NAME_MAX,
@@ -148,14 +148,8 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.join("\n"))]
 pub struct ConfigError {
-    problems: Vec<String>,
-}
-
-impl ConfigError {
     /// Each problem on one line: where it is, the given value, the valid values.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
-    }
+    pub problems: Vec<String>,
 }
 
 impl Config {

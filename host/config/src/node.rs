@@ -297,10 +297,8 @@ fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
     let pattern = Pattern::parse(text).map_err(|why| adapter.wrong_given(&given, why));
     let pattern = pattern.ok()?;
     if file.is_some() {
-        adapter.wrong_key(
-            "pod_interfaces",
-            "goes without `pod_interfaces_file`: leave one of them out",
-        );
+        let text = "goes without `pod_interfaces_file`: leave one of them out";
+        adapter.wrong_key("pod_interfaces", text);
     }
     Some(InterfacesFrom::Pattern(pattern))
 }

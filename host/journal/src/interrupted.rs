@@ -84,7 +84,17 @@ impl Interrupted {
     /// # Errors
     /// If the saved call can't be read or removed.
     pub fn find(dir: &Path, newest: Option<&Segment>, anew: AskedAnew) -> Result<Option<Self>, JournalError> {
-        let kept = Self::kept(dir)?;
+        let path = dir.join(FILE);
+        let damaged = |error: serde_json::Error| ReadError::Damaged {
+            file: path.display().to_string(),
+            line: error.line() as u64,
+            reason: error.to_string(),
+        };
+        let kept: Option<Self> = match regular::read(&path, regular::RECORDS) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed("read", &path)(error)),
+            Ok(text) => Some(serde_json::from_slice(&text).map_err(damaged)?),
+        };
         let mut found = newest.and_then(Segment::interrupted);
         if let Some(found) = &mut found {
             found.answers.retain(|answered| !anew(&answered.ask));
@@ -105,20 +115,6 @@ impl Interrupted {
             (Some(found), Some(kept)) if !kept.answers.starts_with(&found.answers) => Some(found),
             (found, kept) => kept.or(found),
         })
-    }
-
-    fn kept(dir: &Path) -> Result<Option<Self>, JournalError> {
-        let path = dir.join(FILE);
-        let text = match regular::read(&path, regular::RECORDS) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(failed("read", &path))?,
-        };
-        let damaged = |error: serde_json::Error| ReadError::Damaged {
-            file: path.display().to_string(),
-            line: error.line() as u64,
-            reason: error.to_string(),
-        };
-        Ok(serde_json::from_slice(&text).map(Some).map_err(damaged)?)
     }
 
     /// Saves it in the journal's folder, on the disk, until [`Interrupted::forget`]: before another segment begins.

@@ -51,13 +51,11 @@ pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
     }
     // `DIR@V`.
     let name = path.file_name().and_then(|name| name.to_str()?.rsplit_once('@'));
-    match name.map(|(folder, wanted)| (path.with_file_name(folder), wanted)) {
-        Some((folder, wanted)) if !path.exists() && folder.is_dir() => version_in(&folder, wanted),
-        _ => Ok(path.to_owned()),
-    }
-}
-
-fn version_in(folder: &Path, wanted: &str) -> Result<PathBuf, NoGuest> {
+    let at = name.map(|(folder, wanted)| (path.with_file_name(folder), wanted));
+    let Some((folder, wanted)) = at.filter(|(folder, _)| !path.exists() && folder.is_dir()) else {
+        return Ok(path.to_owned());
+    };
+    let folder = folder.as_path();
     let versions = read_folder(folder)?;
     let Some(numbers) = numbers(wanted) else {
         let what = format!("`{wanted}` is no version, must be dotted numbers such as 1.10");

@@ -55,7 +55,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
                 true => format!("correct it, then: trueup check {shown}"),
                 false => format!("trueup init {shown} --world WORLD"),
             };
-            for problem in error.problems() {
+            for problem in &error.problems {
                 let problem = Problem::new(problem, next.clone());
                 tell(Finding::wrong("configuration", Mark::Failed, problem));
             }

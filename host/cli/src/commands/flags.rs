@@ -66,7 +66,7 @@ pub(super) fn state_dir(config: &Path) -> Result<PathBuf, Failure> {
         if !state_dir.is_dir() {
             return Err(misused(error));
         }
-        error.problems().iter().for_each(output::warn);
+        error.problems.iter().for_each(output::warn);
         let goes_on = format!("going on with the state folder {}", state_dir.display());
         output::warn(&format!(
             "the configuration can't be used; {goes_on} (--state-dir names another)"

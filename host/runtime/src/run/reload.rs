@@ -63,7 +63,7 @@ impl Reload {
         if let Some(moved) = folder::moved(&current.state_dir) {
             return Err(vec![moved]);
         }
-        let config = (self.read)().map_err(|error| error.problems().to_vec())?;
+        let config = (self.read)().map_err(|error| error.problems)?;
         let (file, was) = (config.file.display(), current.state_dir.display());
         if config.state_dir != current.state_dir {
             let never = "which can't change while it runs: start it again";

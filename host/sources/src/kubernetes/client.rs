@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
 use http::Request as HttpRequest;
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
+use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
 use trueup_base::regular;
@@ -23,9 +22,6 @@ use super::Settings;
 use super::kubeconfig::{ClusterError, chain, from_kubeconfig, is_of_pod};
 use super::store::Scope;
 use crate::object::Kind;
-
-/// Our name in the API server's record of field ownership.
-const FIELD_MANAGER: &str = "trueup";
 
 /// The timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -196,42 +192,6 @@ impl Cluster {
         let request = Request::new(path(scope)).watch(&parameters, version);
         let request = request.map_err(|error| self.failed(&purpose, &chain(&error)))?;
         self.within(&purpose, self.stream(&purpose, request)).await
-    }
-
-    /// Requests one Service.
-    pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
-        let purpose = Purpose::one("get", "services", &format!("{namespace}/{name}"));
-        let api: Api<Service> = Api::namespaced(self.client(), namespace);
-        self.asked(&purpose, api.get(name)).await
-    }
-
-    /// Changes a Service, or only its status. `left` is how long this host may still act.
-    pub(super) async fn patch(
-        &self,
-        namespace: &str,
-        name: &str,
-        patch: &Value,
-        status: bool,
-        left: Duration,
-    ) -> Result<Service, Failed> {
-        let api: Api<Service> = Api::namespaced(self.client(), namespace);
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let patch = Patch::Merge(patch);
-        let resource = if status { "services/status" } else { "services" };
-        let purpose = Purpose::one("patch", resource, &format!("{namespace}/{name}"));
-        let asking = async {
-            match status {
-                true => api.patch_status(name, &parameters, &patch).await,
-                false => api.patch(name, &parameters, &patch).await,
-            }
-        };
-        match tokio::time::timeout(left, self.asked(&purpose, asking)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.failed(&purpose, "given up, since this host may act no longer")),
-        }
     }
 
     /// The answer within its time.

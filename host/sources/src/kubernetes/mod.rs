@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, Patch, PatchParams};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -35,7 +36,7 @@ pub use self::client::Failed;
 pub use self::kubeconfig::ClusterError;
 pub use self::probe::{Probe, Right};
 
-use self::client::Cluster;
+use self::client::{Cluster, Purpose};
 use self::store::Store;
 use self::watch::Watch;
 use crate::object::{Batch, Kind, Object};
@@ -282,8 +283,10 @@ impl Kubernetes {
     /// # Errors
     /// If the API server does not answer, or refuses.
     pub async fn read_service(&self, namespace: &str, name: &str) -> Result<Arc<Service>, Failed> {
-        let service = self.inner.cluster.service(namespace, name).await?;
-        Ok(decode::trimmed(service))
+        let cluster = &self.inner.cluster;
+        let purpose = Purpose::one("get", "services", &format!("{namespace}/{name}"));
+        let api: Api<Service> = Api::namespaced(cluster.client(), namespace);
+        Ok(decode::trimmed(cluster.asked(&purpose, api.get(name)).await?))
     }
 
     /// Applies a merge patch to a Service, or to its status alone. The API server refuses it as a conflict if the
@@ -304,8 +307,25 @@ impl Kubernetes {
             metadata.insert("resourceVersion".to_owned(), Value::from(version));
         }
         let of = Object::Service(Arc::clone(known)).reference();
-        let cluster = &self.inner.cluster;
-        let written = cluster.patch(&of.namespace, &of.name, &patch, status, left).await?;
+        let (cluster, namespace, name) = (&self.inner.cluster, &of.namespace, &of.name);
+        let api: Api<Service> = Api::namespaced(cluster.client(), namespace);
+        let parameters = PatchParams {
+            // Our name in the API server's record of field ownership.
+            field_manager: Some("trueup".to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&patch);
+        let resource = if status { "services/status" } else { "services" };
+        let purpose = Purpose::one("patch", resource, &format!("{namespace}/{name}"));
+        let asking = async {
+            match status {
+                true => api.patch_status(name, &parameters, &patch).await,
+                false => api.patch(name, &parameters, &patch).await,
+            }
+        };
+        let answer = tokio::time::timeout(left, cluster.asked(&purpose, asking)).await;
+        let given_up = |_| cluster.failed(&purpose, "given up, since this host may act no longer");
+        let written = answer.map_err(given_up)??;
         self.inner.store.wrote(version, decode::trimmed(written));
         Ok(())
     }
