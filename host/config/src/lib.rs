@@ -9,15 +9,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod backends;
 mod document;
 mod election;
+mod etcd;
 mod guest;
 pub mod interfaces;
 mod ipam;
 mod keyed;
 mod lbaas;
 mod neg;
+mod nftables;
 mod node;
 mod section;
 mod source;
@@ -40,8 +41,8 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Options, Sync};
 use trueup_registry::{Reference, Verify};
 
-pub use self::backends::{EtcdBackend, EtcdCluster, NftablesBackend, NftablesProgram};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
+pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
 pub use self::keyed::{Backend, Data, Keyed, Plain, PlainWorld, Shared, SimServer, sim_address};
@@ -50,6 +51,7 @@ pub use self::neg::{
     ComputeBackend, ComputeSim, CredentialsAt, NEG, NEG_NAMES, Neg, NegAdapter, NegBackend, RESOURCE_NAME_MAX,
     SIM_TOKEN, ZONES, is_resource_name,
 };
+pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::telemetry::{Admin, AdminAt, LogFormat, Telemetry};
 pub use self::world::{About, Reading, Sections, Settings, Tables, World};

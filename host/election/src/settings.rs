@@ -94,8 +94,8 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 
 /// A name that no other process has: `<hostname>_<uuid>`, as users of client-go name themselves. The host's name tells
-/// an operator where to look. The random part distinguishes two processes of one host, and a process from the one before
-/// it.
+/// an operator where to look. The random part distinguishes two processes of one host, and a process from the one
+/// before it.
 ///
 /// # Errors
 /// One line if the kernel does not give them.

@@ -110,8 +110,8 @@ impl Interrupted {
                 Self::forget(dir)?;
                 found
             }
-            // Two records of one call: in the newest segment, and where it ran first. The longer one counts: it may have
-            // been killed again earlier than the first time.
+            // Two records of one call: in the newest segment, and where it ran first. The longer one counts: it may
+            // have been killed again earlier than the first time.
             (Some(found), Some(kept)) if !kept.answers.starts_with(&found.answers) => Some(found),
             (found, kept) => kept.or(found),
         })

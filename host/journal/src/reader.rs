@@ -1,7 +1,7 @@
 //! Reads one segment: header, entries, and the torn part at its end. Never changes the file.
 //!
-//! [`Scan`] reads it line by line: it parses each line, and checks whether it is allowed there. It also serves readers of
-//! a file that is too large or still growing.
+//! [`Scan`] reads it line by line: it parses each line, and checks whether it is allowed there. It also serves readers
+//! of a file that is too large or still growing.
 
 use std::io::Write;
 use std::path::Path;

@@ -21,8 +21,8 @@ use serde::Deserialize;
 use trueup_base::http::client::is_loopback;
 use trueup_base::regular;
 
-use super::NoGuest;
 use super::oci::{AGENT, CONNECT_MAX, SILENCE_MAX, causes};
+use super::store::NoGuest;
 
 /// The credentials for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]

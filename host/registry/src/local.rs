@@ -20,9 +20,8 @@ use super::manifest::{Manifest, layer_of};
 use super::oci::Remote;
 use super::reference::{OciReference, Reference};
 use super::signature::{Keys, Signed, Verify};
-use super::store::{Store, StoreError};
+use super::store::{NoGuest, NotLoaded, Store, StoreError};
 use super::versions;
-use super::{NoGuest, NotLoaded};
 
 /// A guest in the host's binary.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::store::{is_digest, write_whole};
-use super::{NoGuest, one_line};
+use super::store::{NoGuest, is_digest, one_line, write_whole};
 use trueup_base::{regular, text};
 
 /// The file's name, beside the configuration.

@@ -31,8 +31,7 @@ use super::credentials::{self, Credentials};
 use super::manifest::{About, CONFIG, LAYER, Manifest, Parts, config_json, layer_of};
 use super::reference::OciReference;
 use super::signature::Signed;
-use super::store::is_digest;
-use super::{NotLoaded, one_line};
+use super::store::{NotLoaded, is_digest, one_line};
 
 /// The media type of a signature's layer.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";

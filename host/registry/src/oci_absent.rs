@@ -1,9 +1,9 @@
 //! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
-use super::NotLoaded;
 use super::manifest::{About, Manifest};
 use super::reference::OciReference;
 use super::signature::Signed;
+use super::store::NotLoaded;
 
 /// An image in a registry. It has no values.
 pub(super) enum Remote {}

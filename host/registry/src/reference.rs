@@ -13,8 +13,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::NoGuest;
-use super::store::is_digest;
+use super::store::{NoGuest, is_digest};
 
 /// What a reference in a configuration must be.
 pub const MUST: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";

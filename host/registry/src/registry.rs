@@ -12,9 +12,8 @@ use super::manifest::About;
 use super::oci::Remote;
 use super::reference::{OciReference, Reference};
 use super::signature::Verify;
-use super::store::{Store, StoreError};
+use super::store::{NoGuest, NotLoaded, Store, StoreError};
 use super::versions;
-use super::{NoGuest, NotLoaded};
 
 /// The built-in guests by name and version and, for a configuration, those in its store. Cheap to clone.
 #[derive(Debug, Clone, Default)]

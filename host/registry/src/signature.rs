@@ -19,8 +19,8 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::NoGuest;
 use super::reference::OciReference;
+use super::store::NoGuest;
 use trueup_base::regular;
 
 /// A PEM file of a key has 200 bytes, a signature 100. A larger file is the wrong file.

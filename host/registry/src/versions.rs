@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use trueup_base::component::GUEST_BYTES_MAX;
 use trueup_base::regular;
 
-use super::{NoGuest, one_line};
+use super::store::{NoGuest, one_line};
 
 /// Each file is read completely to find its version. More than this is the wrong folder.
 const VERSIONS_MAX: usize = 256;

@@ -56,9 +56,9 @@ pub struct Eni {
     pub addresses: Vec<String>,
 }
 
-/// The errors in a list whose interfaces are individually valid, in its order: duplicate ids, and addresses that are not
-/// canonical or not unique on the whole node. Each has its interface, counted from 0, and a text with the place, the
-/// given value and the valid values: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
+/// The errors in a list whose interfaces are individually valid, in its order: duplicate ids, and addresses that are
+/// not canonical or not unique on the whole node. Each has its interface, counted from 0, and a text with the place,
+/// the given value and the valid values: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
 pub fn mistakes(enis: &Enis) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();

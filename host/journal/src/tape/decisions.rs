@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::TapeError;
+use super::answer::TapeError;
 use super::progress::{Progress, compare_values, given};
 use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::TapeError;
+use super::answer::TapeError;
 use super::questions::OnePart;
 use crate::accepted::{Accepted, result_of};
 use crate::difference::{Difference, differences_under};

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Refusal, TapeError};
+use super::answer::{Refusal, TapeError};
 use crate::divergence::Asked;
 use crate::entry::{By, Ending, Entry, Header, Kind, Position};
 use crate::interrupted::{Answered, GivenAgain};

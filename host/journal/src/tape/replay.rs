@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::TapeError;
+use super::answer::TapeError;
 use super::progress::{Progress, compare_args, given};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};

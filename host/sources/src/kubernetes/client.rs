@@ -18,8 +18,8 @@ use serde_json::Value;
 use trueup_base::regular;
 use trueup_base::text::{self, scrub, without_credentials};
 
-use super::Settings;
 use super::kubeconfig::{ClusterError, chain, from_kubeconfig, is_of_pod};
+use super::settings::Settings;
 use super::store::Scope;
 use crate::object::Kind;
 

@@ -3,7 +3,7 @@
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use trueup_base::{regular, text};
 
-use super::Settings;
+use super::settings::Settings;
 
 /// Why a cluster is unusable, in one line.
 #[derive(Debug, thiserror::Error)]

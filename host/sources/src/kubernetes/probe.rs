@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use kube::client::Body;
 
-use super::Settings;
 use super::client::{Cluster, Failed, Purpose, scopes};
 use super::kubeconfig::ClusterError;
+use super::settings::Settings;
 use super::store::Scope;
 use crate::object::Kind;
 

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::decode::Read;
-use super::{ScopeStatus, WatchStatus};
+use super::settings::{ScopeStatus, WatchStatus};
 use crate::object::{Batch, Change, Kind, Location, Object, ObjectRef, Problem};
 
 /// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a

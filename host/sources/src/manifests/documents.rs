@@ -124,8 +124,8 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
     Flaw::new(line, reason)
 }
 
-/// Splits at document markers. Returns each document, and how many lines are before it. Splitting by lines is correct: YAML permits no marker at the start of a line inside a
-/// value.
+/// Splits at document markers. Returns each document, and how many lines are before it. Splitting by lines is correct:
+/// YAML permits no marker at the start of a line inside a value.
 fn split(text: &str) -> Vec<(&str, u64)> {
     let mut documents = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::kubernetes::NEEDED;
 use crate::kubernetes::decode;
+use crate::kubernetes::settings::NEEDED;
 
 fn scope(kind: Kind) -> Scope {
     Scope { kind, namespace: None }

@@ -1,15 +1,11 @@
-//! The backends that worlds share. `[backend.etcd]`: the store for guests that use etcd; by default it is the host's
-//! own, a file. `[backend.nftables]`: which packet filter the guests program; by default it is that of the host's own
-//! network.
+//! `[backend.etcd]`: the store for guests that use etcd. By default it is the host's own, a file.
 //!
-//! This module never reads a password, a certificate or a key, only the paths to them. It checks neither the program of
-//! the packet filter nor its namespace: both may appear after the host starts.
+//! This module never reads a password, a certificate or a key, only the paths to them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use trueup_capabilities::etcd::remote::REQUEST_TIMEOUT;
-use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
 use super::section::{Section, is_filled};
 
@@ -111,67 +107,4 @@ fn is_endpoint(text: &str) -> bool {
         return false;
     };
     !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
-}
-
-/// `[backend.nftables]`: what executes the guests' transactions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NftablesBackend {
-    /// `kind = "nft"`, the default: the kernel.
-    Nft(NftablesProgram),
-    /// `kind = "simulated"`: no packet filter; every transaction succeeds.
-    Simulated,
-}
-
-/// `[backend.nftables]` of the kind `nft`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NftablesProgram {
-    /// `namespace`: a network namespace, by its name in `ip netns`. `None`: the host's own.
-    pub namespace: Option<String>,
-    /// `nft`: the program, as a path or as a name in `PATH`. Default: `nft`.
-    pub program: PathBuf,
-    /// `timeout_ms`: how long one transaction may take. Default: 5 minutes.
-    pub timeout: Duration,
-}
-
-impl Default for NftablesProgram {
-    fn default() -> Self {
-        Self {
-            namespace: None,
-            program: PathBuf::from(PROGRAM),
-            timeout: TIMEOUT,
-        }
-    }
-}
-
-impl NftablesBackend {
-    /// The value of the section; a placeholder if it has a problem.
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let kind = section.kind(&["nft", "simulated"], Some("nft"));
-        let (kind, in_file) = kind.unwrap_or_default();
-        // What `ip netns` accepts: a single file name of at most the kernel's `NAME_MAX`.
-        let is_namespace =
-            |name: &str| (1..=255).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != "..";
-        let must = "be the name of a network namespace, as `ip netns` lists it";
-        let namespace = section.text("namespace", must, is_namespace);
-        // A path is relative to the configuration; a bare name stays as it is.
-        let program = section.value("nft", "be a program's name or path", |given| match given.filled()? {
-            text if text.contains('/') => given.path(),
-            name => Some(PathBuf::from(name)),
-        });
-        let default = NftablesProgram::default();
-        // From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
-        // took two minutes, and the time grows faster than the number of services.
-        let timeout = section.duration("timeout_ms", default.timeout, 100..=3_600_000);
-        if in_file && kind != "nft" {
-            section.go_alone("nft", &["kind"]);
-        }
-        match kind {
-            "simulated" => Self::Simulated,
-            _ => Self::Nft(NftablesProgram {
-                namespace,
-                program: program.unwrap_or(default.program),
-                timeout,
-            }),
-        }
-    }
 }
