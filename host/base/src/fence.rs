@@ -44,9 +44,8 @@ const OPEN: u64 = u64::MAX;
 /// Whether a Lease's times keep two hosts from acting at once: a request that begins at the last moment at which the
 /// holder still tries to renew ends, with its answer, before another host may take over the Lease.
 pub fn fits(renew_deadline: Duration, request_timeout: Duration, lease_duration: Duration) -> bool {
-    renew_deadline
-        .checked_add(request_timeout)
-        .is_some_and(|end| end < lease_duration)
+    let end = renew_deadline.checked_add(request_timeout);
+    end.is_some_and(|end| end < lease_duration)
 }
 
 /// A moment of the machine's own time: nanoseconds since boot, including suspended time. It has no meaning on another
@@ -58,20 +57,13 @@ impl Moment {
     /// The moment this long after boot, for tests with their own clock.
     pub fn after_start(duration: Duration) -> Self {
         // Half a millennium fits. Above that, use the last moment that is not the always-open value.
-        Self(
-            u64::try_from(duration.as_nanos())
-                .unwrap_or(u64::MAX)
-                .clamp(CLOSED + 1, OPEN - 1),
-        )
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(nanos.clamp(CLOSED + 1, OPEN - 1))
     }
 
     /// Time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-
-    fn after(self) -> Duration {
-        Duration::from_nanos(self.0)
     }
 }
 
@@ -79,7 +71,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self::after_start(self.after().saturating_add(duration))
+        Self::after_start(Duration::from_nanos(self.0).saturating_add(duration))
     }
 }
 
@@ -87,7 +79,7 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, duration: Duration) -> Self {
-        Self::after_start(self.after().saturating_sub(duration))
+        Self::after_start(Duration::from_nanos(self.0).saturating_sub(duration))
     }
 }
 
@@ -142,14 +134,9 @@ impl Fence {
     }
 
     fn new(end: u64, now: Box<Now>) -> Self {
-        let shared = Shared {
-            opening: watch::Sender::new(Opening { end, epoch: 0 }),
-            now,
-        };
-        Self {
-            shared: Arc::new(shared),
-            only: None,
-        }
+        let opening = watch::Sender::new(Opening { end, epoch: 0 });
+        let shared = Arc::new(Shared { opening, now });
+        Self { shared, only: None }
     }
 
     /// The current time by this fence's clock.
@@ -184,10 +171,8 @@ impl Fence {
     /// A handle pinned to the current epoch, for decisions from here on. It lets nothing through once others may have
     /// acted, even if this host acts again. A pinned handle keeps its epoch.
     pub fn of_this_epoch(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            only: Some(self.epoch()),
-        }
+        let (shared, only) = (Arc::clone(&self.shared), Some(self.epoch()));
+        Self { shared, only }
     }
 
     /// The epoch this handle is pinned to, or the current one. Counts up from zero. A host that runs alone has only

@@ -62,13 +62,10 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
     let named = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if headers
-        .get(FROM_WHERE)
-        .is_some_and(|site| site.as_bytes() == b"cross-site")
-    {
-        return Err(
-            "asked by a page of another site: this is for this machine alone; open its address yourself".to_owned(),
-        );
+    let from_where = headers.get(FROM_WHERE);
+    if from_where.is_some_and(|site| site.as_bytes() == b"cross-site") {
+        let why = "asked by a page of another site: this is for this machine alone; open its address yourself";
+        return Err(why.to_owned());
     }
     if more.is_none() && is_loopback_host(named) {
         return Ok(());
@@ -96,35 +93,27 @@ fn is_loopback_host(named: &str) -> bool {
         return false;
     }
     let host = authority.host();
-    let address = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let address = bare.unwrap_or(host).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Sets the headers that tell browsers what they may do with an answer.
 pub fn secure(headers: &mut HeaderMap) {
+    let of_origin = |name| (header::HeaderName::from_static(name), "same-origin");
     let values = [
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (
-            header::HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
-        (
-            header::HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
+        of_origin("cross-origin-resource-policy"),
+        of_origin("cross-origin-opener-policy"),
     ];
     for (name, value) in values {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-store"));
+    let no_store = HeaderValue::from_static("no-store");
+    headers.entry(header::CACHE_CONTROL).or_insert(no_store);
 }
 
 #[cfg(test)]

@@ -31,11 +31,8 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
     part.push(".part");
     // Left behind by a killed host, perhaps with another mode; or a link to somewhere else.
     remove(Path::new(&part))?;
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(&part)?;
+    let mut options = OpenOptions::new();
+    let mut out = options.write(true).create_new(true).mode(FILE_MODE).open(&part)?;
     out.write_all(bytes)?;
     if durable == Durable::Yes {
         out.sync_all()?;

@@ -81,9 +81,10 @@ pub fn with_causes(mut text: String, mut cause: Option<&(dyn Error + 'static)>) 
 /// The known word most similar to `wanted`. `None` if no word is similar.
 pub fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
-    let (likeness, key) = known
+    let most_like = known
         .map(likeness)
-        .max_by(|(left, _), (right, _)| left.total_cmp(right))?;
+        .max_by(|(left, _), (right, _)| left.total_cmp(right));
+    let (likeness, key) = most_like?;
     (likeness >= LIKENESS_MIN).then_some(key)
 }
 
@@ -109,18 +110,10 @@ pub fn scrub(secret: &str, text: String) -> String {
         return text;
     }
     let quoted = serde_json::Value::from(secret).to_string();
-    let within_json = quoted
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .unwrap_or(&quoted);
+    let within_json = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     // Replace the escaped form first: it may contain the plain one.
-    [within_json, secret].into_iter().fold(text, |text, secret| {
-        if text.contains(secret) {
-            text.replace(secret, HIDDEN)
-        } else {
-            text
-        }
-    })
+    let text = text.replace(within_json.unwrap_or(&quoted), HIDDEN);
+    text.replace(secret, HIDDEN)
 }
 
 /// Replaces a secret in the output.
@@ -155,10 +148,8 @@ const SECRET_CHARS_MIN: usize = 12;
 /// The position and length of the next scheme.
 fn next_scheme(lower: &str, from: usize) -> Option<(usize, usize)> {
     let rest = lower.get(from..)?;
-    let found = SCHEMES
-        .iter()
-        .filter_map(|scheme| Some((from + rest.find(scheme)?, scheme.len())));
-    found.min()
+    let found = |scheme: &&str| Some((from + rest.find(scheme)?, scheme.len()));
+    SCHEMES.iter().filter_map(found).min()
 }
 
 fn is_of_a_secret(c: char) -> bool {
@@ -171,8 +162,7 @@ fn is_printable(c: char) -> bool {
     if matches!(c, ' '..='~') || c.is_alphanumeric() {
         return true;
     }
-    let joined = String::from_iter(['a', c]);
-    joined.escape_debug().count() == 2
+    String::from_iter(['a', c]).escape_debug().count() == 2
 }
 
 /// What to append to an error about an unknown word: `; did you mean `x`?`, or nothing.

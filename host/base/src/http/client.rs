@@ -271,11 +271,12 @@ impl Allowed {
 
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     links(error).any(|link| {
-        let by_system = link.downcast_ref::<std::io::Error>();
+        let (by_system, by_http) = (
+            link.downcast_ref::<std::io::Error>(),
+            link.downcast_ref::<hyper::Error>(),
+        );
         by_system.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
-            || link
-                .downcast_ref::<hyper::Error>()
-                .is_some_and(hyper::Error::is_timeout)
+            || by_http.is_some_and(hyper::Error::is_timeout)
     })
 }
 
@@ -291,9 +292,8 @@ pub async fn clock_of(url: &str, patience: Duration) -> Result<Option<SystemTime
         connect: patience,
     };
     let client = Client::new(&base, times, &Matcher::from_env())?;
-    let sent = client
-        .send(&Fence::open(), Method::GET, base.as_str(), None, None)
-        .await;
+    let fence = Fence::open();
+    let sent = client.send(&fence, Method::GET, base.as_str(), None, None).await;
     let answer = sent.map_err(|trouble| trouble.text(times))?;
     let date = answer.headers.get(DATE).and_then(|date| date.to_str().ok());
     Ok(date.and_then(|date| httpdate::parse_http_date(date).ok()))
@@ -310,17 +310,13 @@ fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
     use_ring();
     let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let mut config = if is_encrypted {
-        let verifier = rustls_platform_verifier::Verifier::new(provider)?;
-        config
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth()
+    let config = if is_encrypted {
+        let verifier = Arc::new(rustls_platform_verifier::Verifier::new(provider)?);
+        config.dangerous().with_custom_certificate_verifier(verifier)
     } else {
-        config
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth()
+        config.with_root_certificates(RootCertStore::empty())
     };
+    let mut config = config.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -362,8 +358,6 @@ const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on 
 /// Whether requests to this URL stay on this machine.
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

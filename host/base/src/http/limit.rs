@@ -53,9 +53,7 @@ pub fn retry_after_ms(retry_after: Option<&str>, date: Option<&str>, received: S
         return Some(retry_after.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1_000));
     }
     let until = httpdate::parse_http_date(retry_after).ok()?;
-    let answered = date
-        .and_then(|date| httpdate::parse_http_date(date).ok())
-        .unwrap_or(received);
-    let wait = until.duration_since(answered).unwrap_or(Duration::ZERO);
+    let answered = date.and_then(|date| httpdate::parse_http_date(date).ok());
+    let wait = until.duration_since(answered.unwrap_or(received)).unwrap_or_default();
     Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }

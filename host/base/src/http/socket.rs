@@ -48,10 +48,8 @@ pub(crate) fn links<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(within) => Some(within),
-            None => error.source(),
-        }
+        let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        within.map(|within| within as _).or_else(|| error.source())
     })
 }
 
@@ -92,10 +90,8 @@ impl Service<Uri> for Dialer {
         }
         let (connecting, fence) = (self.tcp.call(to), self.fence.clone());
         Box::pin(async move {
-            Ok(Socket {
-                tcp: connecting.await?,
-                fence,
-            })
+            let tcp = connecting.await?;
+            Ok(Socket { tcp, fence })
         })
     }
 }
