@@ -33,14 +33,12 @@ pub(crate) fn of_service(
     let mut st_mappings = Vec::new();
     for (addresses, number, twice_nat) in kinds {
         for &address in addresses {
-            let reached = ports
-                .iter()
-                .filter(|one| number(one.port) != 0 && !one.local_ips.is_empty());
-            st_mappings.extend(reached.map(|one| StaticMapping {
+            let reached = (ports.iter()).filter(|(port, _, local_ips)| number(port) != 0 && !local_ips.is_empty());
+            st_mappings.extend(reached.map(|(port, protocol, local_ips)| StaticMapping {
                 external_ip: address,
-                external_port: number(one.port),
-                local_ips: one.local_ips.clone(),
-                protocol: one.protocol,
+                external_port: number(port),
+                local_ips: local_ips.clone(),
+                protocol: *protocol,
                 twice_nat,
                 session_affinity: service.session_affinity_timeout_s,
             }));
@@ -56,12 +54,8 @@ pub(crate) fn of_service(
 /// Addresses of one kind, the number of a port on them, and the translation of the source.
 type Kind<'a> = (&'a [Address], fn(&ServicePort) -> u16, TwiceNat);
 
-/// A port with the remaining backends.
-struct Port<'s> {
-    port: &'s ServicePort,
-    protocol: Protocol,
-    local_ips: Vec<LocalIp>,
-}
+/// A port with its protocol and the remaining backends.
+type Port<'s> = (&'s ServicePort, Protocol, Vec<LocalIp>);
 
 /// In the order given, without protocols that the agent does not have.
 fn ports<'s>(world: &mut impl World, label: &str, settings: &Settings, service: &'s ContivService) -> Vec<Port<'s>> {
@@ -85,11 +79,7 @@ fn ports<'s>(world: &mut impl World, label: &str, settings: &Settings, service: 
             types::Protocol::Sctp => return None,
         };
         let local_ips = backends.get(port.name.as_str()).cloned().unwrap_or_default();
-        Some(Port {
-            port,
-            protocol,
-            local_ips,
-        })
+        Some((port, protocol, local_ips))
     };
     service.ports.iter().filter_map(with_backends).collect()
 }

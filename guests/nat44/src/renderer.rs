@@ -7,7 +7,7 @@ use trueup_guest::{Guest, address::Address, bindings::trueup::etcd::kv::KeyValue
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::writes::{Cache, Writes};
-use crate::{bindings::trueup::kube::types::ObjectId, dnat, global, settings::Settings, values::json, world::World};
+use crate::{bindings::trueup::kube::types::ObjectId, dnat, global, settings::Settings, world::World};
 
 /// The state between calls, whatever became of writes; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,15 +68,13 @@ impl Renderer {
         };
 
         let mut writes = Writes::default();
-        let there = self.state.cache.keys.keys();
-        writes
-            .deletes
-            .extend(there.filter(|key| self.keys.is_dnat(key)).cloned());
+        let there = self.state.cache.keys.keys().filter(|key| self.keys.is_dnat(key));
+        writes.deletes.extend(there.cloned());
         // Of a duplicate id the last service counts.
         for service in &event.services {
             self.put_dnat(world, &mut writes, service);
         }
-        let identities = json(&global::identities(&self.settings));
+        let identities = snapshot::write(&global::identities(&self.settings));
         writes.puts.insert(self.keys.identities(), identities);
         self.put_global(&mut writes);
         writes.store(world, &mut self.state.cache)
@@ -175,12 +173,12 @@ impl Renderer {
 
     fn put_dnat(&self, world: &mut impl World, writes: &mut Writes, service: &ContivService) {
         let dnat = dnat::of_service(world, &self.settings, &self.state.node_ips, service);
-        writes.puts.insert(self.keys.dnat(&service.id), json(&dnat));
+        writes.puts.insert(self.keys.dnat(&service.id), snapshot::write(&dnat));
     }
 
     fn put_global(&self, writes: &mut Writes) {
         let global = global::global(&self.settings, &self.state.frontends, &self.state.backends);
-        writes.puts.insert(self.keys.global(), json(&global));
+        writes.puts.insert(self.keys.global(), snapshot::write(&global));
     }
 
     fn keep_node_ips(&mut self, world: &mut impl World, node_ips: &[String]) {

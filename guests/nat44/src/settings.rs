@@ -73,6 +73,7 @@ impl Settings {
             default_gateway: gateway.flatten(),
             has_overlay,
         };
+        let pod_subnet = given.text("pod_subnet_this_node", NETWORK_OR_EMPTY, or_empty(network));
         let settings = Self {
             agent_label: given.text("agent_label", LABEL, label).unwrap_or_default(),
             snat_only,
@@ -81,9 +82,7 @@ impl Settings {
             main_vrf: given.whole("main_vrf_id", 0..=VRF_MAX).unwrap_or(0),
             pod_vrf: given.whole("pod_vrf_id", 0..=VRF_MAX).unwrap_or(1),
             has_overlay,
-            pod_subnet: given
-                .text("pod_subnet_this_node", NETWORK_OR_EMPTY, or_empty(network))
-                .flatten(),
+            pod_subnet: pod_subnet.flatten(),
             host_addresses,
             uplink: wiring.uplink(),
             drop_fragments: given.truth("disable_nat_virtual_reassembly").unwrap_or_default(),
@@ -116,11 +115,8 @@ fn network(text: &str) -> Option<Network> {
 }
 
 fn addresses(value: &Value) -> Option<BTreeSet<Address>> {
-    value
-        .as_array()?
-        .iter()
-        .map(|text| Address::parse(text.as_str()?))
-        .collect()
+    let texts = value.as_array()?.iter();
+    texts.map(|text| Address::parse(text.as_str()?)).collect()
 }
 
 fn interfaces(value: &Value) -> Option<Vec<(String, Vec<Network>)>> {

@@ -68,7 +68,7 @@ pub(crate) struct Nat44Global<'i> {
 }
 
 /// `Nat44Global.Interface`
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Interface<'i> {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) name: &'i str,
@@ -115,10 +115,4 @@ pub(crate) enum TwiceNat {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-/// The message as compact JSON.
-pub(crate) fn json(message: &impl Serialize) -> String {
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(message).unwrap_or_default()
 }

@@ -35,11 +35,8 @@ pub(crate) fn write(table: &mut Table<'_>, settings: &Settings) {
     let networks: Vec<String> = settings.pod_networks(family).map(prefix).collect();
     if !networks.is_empty() {
         let networks = networks.join(",");
-        table.command(
-            "add",
-            "element",
-            format_args!(r#""name":"{POD_SUBNETS}","elem":[{networks}]"#),
-        );
+        let members = format_args!(r#""name":"{POD_SUBNETS}","elem":[{networks}]"#);
+        table.command("add", "element", members);
     }
 }
 

@@ -3,13 +3,13 @@
 //! Pure. Leaves out what stays the same. Removes elements before the chains that they lead to, and adds chains before
 //! the elements that will lead to them.
 
-use std::fmt::Display;
+use std::{fmt::Display, rc::Rc};
 
 use crate::ruleset::{Balance, Chain, Content, Elements, Family, Key, Map, Verdict};
 use crate::{base::POD_SUBNETS, transaction::Table};
 
 /// The objects of the commands, each list in the order of writing.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change<'c> {
     gone_elements: Vec<(Map, Vec<(Key, &'c Verdict)>)>,
     new_chains: Vec<&'c str>,
@@ -41,15 +41,6 @@ impl<'c> Change<'c> {
         change.flushed.extend(&change.gone_chains);
         change.flushed.sort_unstable();
         change
-    }
-
-    /// True if there is nothing to do.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.gone_elements.is_empty()
-            && self.filled.is_empty()
-            && self.flushed.is_empty()
-            && self.new_elements.is_empty()
-            && self.gone_chains.is_empty()
     }
 
     /// Writes the commands.
@@ -95,11 +86,7 @@ fn only_in<'c>(one: &'c Elements, other: &Elements) -> Vec<(Map, Vec<(Key, &'c V
 fn rules(table: &mut Table<'_>, name: &str, chain: &Chain) {
     let (saddr, set_mark) = (saddr(table.family), set_mark(table.mark));
     match chain {
-        Chain::Endpoint {
-            protocol,
-            address,
-            port,
-        } => {
+        Chain::Endpoint(protocol, address, port) => {
             // From the endpoint to itself: it would answer itself past this host.
             table.rule(name, format_args!("{},{set_mark}", is(&saddr, address)), None);
             let dnat = format_args!(r#"{{"dnat":{{"addr":"{address}","port":{port}}}}}"#);
@@ -168,11 +155,9 @@ pub(crate) fn choose(family: Family, balance: &Balance) -> String {
     } else {
         format!(r#"{{"numgen":{{"mode":"random","mod":{modulus},"offset":0}}}}"#)
     };
-    let to = balance.to.iter().enumerate();
-    let to: Vec<String> = to
-        .map(|(number, target)| format!("[{number},{}]", goto(target)))
-        .collect();
-    format!(r#"{{"vmap":{{"key":{key},"data":{{"set":[{}]}}}}}}"#, to.join(","))
+    let one = |(number, target): (usize, &Rc<str>)| format!("[{number},{}]", goto(target));
+    let to = balance.to.iter().enumerate().map(one).collect::<Vec<_>>().join(",");
+    format!(r#"{{"vmap":{{"key":{key},"data":{{"set":[{to}]}}}}}}"#)
 }
 
 #[cfg(test)]

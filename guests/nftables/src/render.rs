@@ -53,13 +53,8 @@ impl Part {
         let protocol = name_of(port.protocol);
         let (mut to_all, mut to_local) = (Vec::new(), Vec::new());
         for &(address, backend) in endpoints {
-            let port = backend.port;
-            let endpoint: Rc<str> = name.endpoint(address, port).into();
-            let chain = Chain::Endpoint {
-                protocol,
-                address,
-                port,
-            };
+            let endpoint: Rc<str> = name.endpoint(address, backend.port).into();
+            let chain = Chain::Endpoint(protocol, address, backend.port);
             self.chains.insert(Rc::clone(&endpoint), chain);
             if backend.local {
                 to_local.push(Rc::clone(&endpoint));
@@ -137,11 +132,8 @@ fn keys(service: &ContivService, family: Family, port: &ServicePort) -> (Vec<Key
         port: number,
     };
     let keys = |texts: &[String]| -> Vec<Key> {
-        let addresses = texts
-            .iter()
-            .filter(|_| port.port != 0)
-            .filter_map(|text| family.read(text));
-        addresses.map(|address| key(Some(address), port.port)).collect()
+        let key = |text: &String| Some(key(Some(family.read(text)?), port.port));
+        texts.iter().filter(|_| port.port != 0).filter_map(key).collect()
     };
     let mut external = keys(&service.external_ips);
     if port.node_port != 0 {

@@ -146,15 +146,8 @@ impl Balance {
 /// The contents of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
-    /// `ep/S/E`: leads to one endpoint.
-    Endpoint {
-        /// The name of the service port's protocol.
-        protocol: &'static str,
-        /// The endpoint's address.
-        address: Address,
-        /// The endpoint's port.
-        port: u16,
-    },
+    /// `ep/S/E`: leads to one endpoint, by the name of the service port's protocol, and the endpoint's address and port.
+    Endpoint(&'static str, Address, u16),
     /// `svc/S`: leads to one of all endpoints.
     All {
         /// S

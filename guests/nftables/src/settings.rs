@@ -19,18 +19,6 @@ pub(crate) struct Settings {
     pub(crate) masquerade_mark: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            table_name: "trueup".to_owned(),
-            families: vec![Family::Ip, Family::Ip6],
-            pod_subnets: Vec::new(),
-            // The bit that kube-proxy uses too.
-            masquerade_mark: 0x4000,
-        }
-    }
-}
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
@@ -38,30 +26,23 @@ impl Settings {
     /// The first wrong setting by name.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config)?;
-        let default = Self::default();
+        let families = given.value("families", r#"["ip"], ["ip6"] or ["ip","ip6"]"#, families);
+        let pod_subnets = given.value("pod_subnets", "a list of addresses with prefix length", subnets);
+        let mark = given.value("masquerade_mark", "one bit: a power of two from 1 to 2147483648", mark);
         let settings = Self {
-            table_name: given.filled("table_name").unwrap_or(default.table_name),
-            families: given
-                .value("families", r#"["ip"], ["ip6"] or ["ip","ip6"]"#, families)
-                .unwrap_or(default.families),
-            pod_subnets: given
-                .value("pod_subnets", "a list of addresses with prefix length", subnets)
-                .unwrap_or_default(),
-            masquerade_mark: given
-                .value("masquerade_mark", "one bit: a power of two from 1 to 2147483648", mark)
-                .unwrap_or(default.masquerade_mark),
+            table_name: given.filled("table_name").unwrap_or_else(|| "trueup".to_owned()),
+            families: families.unwrap_or_else(|| vec![Family::Ip, Family::Ip6]),
+            pod_subnets: pod_subnets.unwrap_or_default(),
+            // The bit that kube-proxy uses too.
+            masquerade_mark: mark.unwrap_or(0x4000),
         };
         given.end(settings)
     }
 
     /// The family's pod subnets, ascending, without those contained in another.
     pub(crate) fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
-        let of_family = self
-            .pod_subnets
-            .iter()
-            .copied()
-            .filter(move |one| family.has(one.address()));
-        let mut networks: Vec<Network> = of_family.collect();
+        let all = self.pod_subnets.iter().copied();
+        let mut networks: Vec<Network> = all.filter(|one| family.has(one.address())).collect();
         // A containing network does not start later; if both start at the same address, it has the shorter prefix.
         networks.sort_unstable();
         networks.dedup_by(|inner, outer| outer.contains(inner.address()));
@@ -80,16 +61,13 @@ fn families(value: &Value) -> Option<Vec<Family>> {
 }
 
 fn subnets(value: &Value) -> Option<Vec<Network>> {
-    let texts = value.as_array()?.iter();
-    texts
-        .map(|text| Some(Network::parse(text.as_str()?)?.without_host_bits()))
-        .collect()
+    let subnet = |text: &Value| Some(Network::parse(text.as_str()?)?.without_host_bits());
+    value.as_array()?.iter().map(subnet).collect()
 }
 
 fn mark(value: &Value) -> Option<u32> {
-    u32::try_from(value.as_u64()?)
-        .ok()
-        .filter(|mark| mark.is_power_of_two())
+    let mark = u32::try_from(value.as_u64()?).ok()?;
+    mark.is_power_of_two().then_some(mark)
 }
 
 #[cfg(test)]
@@ -98,8 +76,13 @@ mod tests {
 
     #[test]
     fn nothing_set_is_the_default() {
-        assert_eq!(Settings::read("{}"), Ok(Settings::default()));
-        assert_eq!(Settings::default().masquerade_mark, 16384);
+        let expected = Settings {
+            table_name: "trueup".to_owned(),
+            families: vec![Family::Ip, Family::Ip6],
+            pod_subnets: Vec::new(),
+            masquerade_mark: 16384,
+        };
+        assert_eq!(Settings::read("{}"), Ok(expected));
     }
 
     #[test]

@@ -52,13 +52,8 @@ impl<'i> Step<'i> {
             if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
                 self.before.add(key, verdict.clone());
             }
-            let own = self
-                .claiming
-                .iter()
-                .filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
-            let first = own
-                .chain(claims.holder(key, &changing))
-                .min_by(|one, other| one.0.cmp(other.0));
+            let own = (self.claiming.iter()).filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
+            let first = own.chain(claims.holder(key, &changing)).min_by_key(|&(id, _)| id);
             if let Some((_, verdict)) = first {
                 self.after.add(key, verdict.clone());
             }
@@ -126,10 +121,8 @@ impl Claims {
             namespace: String::new(),
             name: String::new(),
         };
-        let claims = self
-            .by_key
-            .range((key, Rc::new(least))..)
-            .take_while(|((of, _), _)| *of == key);
+        let claims = self.by_key.range((key, Rc::new(least))..);
+        let claims = claims.take_while(|((of, _), _)| *of == key);
         let mut others = claims.filter(|((_, id), _)| !except.contains(&**id));
         others.next().map(|((_, id), verdict)| (&**id, verdict))
     }

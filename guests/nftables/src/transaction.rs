@@ -25,7 +25,7 @@ pub(crate) struct Part<'c> {
 
 /// The text; `None` if there is nothing to do.
 pub(crate) fn of_parts(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
-    if parts.iter().all(|part| !part.with_base && part.change.is_empty()) {
+    if (parts.iter()).all(|part| !part.with_base && part.change == Change::default()) {
         return None;
     }
     let length = write(settings, parts, Length(0)).0;
@@ -35,10 +35,8 @@ pub(crate) fn of_parts(settings: &Settings, parts: &[Part<'_>]) -> Option<String
 }
 
 fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], mut out: W) -> W {
-    push(
-        &mut out,
-        format_args!(r#"{{"nftables":[{{"metainfo":{{"json_schema_version":1}}}}"#),
-    );
+    let start = format_args!(r#"{{"nftables":[{{"metainfo":{{"json_schema_version":1}}}}"#);
+    push(&mut out, start);
     for part in parts {
         let (family, name) = (part.family.name(), text::quoted(&settings.table_name));
         let mut table = Table {
@@ -81,10 +79,8 @@ impl Table<'_> {
     /// Writes one more command; `members` are those of the object that it applies to, besides the table.
     pub(crate) fn command(&mut self, verb: &str, kind: &str, members: impl Display) {
         let of = &self.of;
-        push(
-            self.out,
-            format_args!(r#",{{"{verb}":{{"{kind}":{{{of},{members}}}}}}}"#),
-        );
+        let command = format_args!(r#",{{"{verb}":{{"{kind}":{{{of},{members}}}}}}}"#);
+        push(self.out, command);
     }
 
     /// Writes a command that adds a rule of these statements at the end of a chain.
