@@ -162,21 +162,18 @@ impl Datastore {
     fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
         let (traits, cooling) = (eni.traits, self.settings.cooling);
         let free = self.memory.total_count() - self.memory.assigned_count();
-        let others_free = free.saturating_sub(eni.addresses.free_count());
-        let others_total = self.memory.total_count().saturating_sub(eni.addresses.total());
         let is_young = now_ms.saturating_sub(traits.created_at_ms) < self.settings.min_eni_lifetime_ms;
         let has_resting = eni.addresses.resting(cooling, now_ms).next().is_some();
-        let (lacks_free, lacks_any) = (
-            "the others have too few free addresses",
-            "the others have too few addresses",
-        );
+        let are_few_free = count(free.saturating_sub(eni.addresses.free_count())) < warm_ip_target;
+        let others_total = self.memory.total_count().saturating_sub(eni.addresses.total());
+        let are_few = count(others_total) < minimum_ip_target;
         let rules = [
             (traits.is_primary, "it is primary"),
             (is_young, "it is too young"),
             (has_resting, "an address of it rests"),
             (eni.addresses.taken_count() > 0, "an address of it is assigned"),
-            (count(others_free) < warm_ip_target, lacks_free),
-            (count(others_total) < minimum_ip_target, lacks_any),
+            (are_few_free, "the others have too few free addresses"),
+            (are_few, "the others have too few addresses"),
             (traits.is_trunk, "it is a trunk"),
         ];
         rules.into_iter().find(|&(keeps, _)| keeps).map(|(_, why)| why)
@@ -185,14 +182,9 @@ impl Datastore {
     /// `datastore.freeable-ips`
     pub(crate) fn freeable_ips(&self, id: &str) -> Vec<String> {
         let eni = self.memory.eni_key(id).and_then(|key| self.memory.eni(key));
-        let addresses = eni
-            .into_iter()
-            .flat_map(|eni| eni.addresses.iter())
-            .map(|(address, _)| address);
-        addresses
-            .filter(|&address| self.memory.holder(address).is_none())
-            .map(|address| address.to_string())
-            .collect()
+        let all = eni.into_iter().flat_map(|eni| eni.addresses.iter());
+        let free = all.filter(|(address, _)| self.memory.holder(*address).is_none());
+        free.map(|(address, _)| address.to_string()).collect()
     }
 
     /// `datastore.get-eni-ips`

@@ -82,9 +82,7 @@ impl Memory {
 
     /// The held allocations by address.
     pub(crate) fn held(&self) -> impl Iterator<Item = (Ipv4Addr, &Holder)> {
-        self.held
-            .iter()
-            .filter_map(|&address| Some((address, self.holder(address)?)))
+        (self.held.iter()).filter_map(|&address| Some((address, self.holder(address)?)))
     }
 
     /// The number of interfaces.
@@ -124,10 +122,9 @@ impl Memory {
 
     /// Adds a new interface.
     pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
-        let id = Rc::from(id);
-        let addresses = Addresses::default();
-        self.enis
-            .insert(EniKey { device_number, id }, Eni { traits, addresses });
+        let (id, addresses) = (Rc::from(id), Addresses::default());
+        let key = EniKey { device_number, id };
+        self.enis.insert(key, Eni { traits, addresses });
     }
 
     /// Removes an interface and its addresses with their allocations. Does not remember their rests.

@@ -31,21 +31,18 @@ pub(crate) struct Gauges([Option<usize>; GAUGES.len()]);
 impl Gauges {
     /// Sends the changed ones.
     pub(crate) fn follow(&mut self, world: &mut impl World, memory: &Memory) {
-        for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
+        let numbers = [
+            memory.eni_count(),
+            memory.total_count(),
+            memory.assigned_count(),
+            memory.held_count(),
+        ];
+        for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(numbers) {
             if sent.replace(number) != Some(number) {
                 world.gauge_count(name, &[], number);
             }
         }
     }
-}
-
-fn gauges(memory: &Memory) -> [usize; GAUGES.len()] {
-    [
-        memory.eni_count(),
-        memory.total_count(),
-        memory.assigned_count(),
-        memory.held_count(),
-    ]
 }
 
 /// Creates all counters.

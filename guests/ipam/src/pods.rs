@@ -6,7 +6,7 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
-use crate::memory::{Eni, EniKey, Holder};
+use crate::memory::{EniKey, Holder};
 use crate::{key::Key, metrics, stored, world::World};
 
 impl Datastore {
@@ -102,19 +102,19 @@ impl Datastore {
 
     /// `datastore.allocated-ips`
     pub(crate) fn allocated_ips(&self) -> Vec<PodIpInfo> {
-        let of_eni = |(key, eni): (&EniKey, &Eni)| {
-            let device_number = key.device_number;
+        let in_enis = self.memory.enis().flat_map(|(key, eni)| {
             let addresses = eni.addresses.iter();
-            let assigned = addresses.filter_map(|(address, _)| Some((address, self.memory.holder(address)?)));
-            assigned
-                .map(|(address, holder)| pod(address, holder, device_number))
-                .collect::<Vec<_>>()
+            addresses.map(|(address, _)| (address, key.device_number))
+        });
+        let held = self.memory.held().map(|(address, _)| (address, NO_DEVICE));
+        let pod = |(address, device_number)| {
+            Some(PodIpInfo {
+                key: self.memory.holder(address)?.key.fields().clone(),
+                ip: address.to_string(),
+                device_number,
+            })
         };
-        let held = self
-            .memory
-            .held()
-            .map(|(address, holder)| pod(address, holder, NO_DEVICE));
-        self.memory.enis().flat_map(of_eni).chain(held).collect()
+        in_enis.chain(held).filter_map(pod).collect()
     }
 
     /// The address that an unassignment of this key frees: its own, else that of its container as the runtime reported
@@ -147,14 +147,6 @@ fn whole(key: IpamKey) -> Result<Key, Error> {
 
 fn assignment(address: Ipv4Addr, device_number: i32) -> Assignment {
     Assignment {
-        ip: address.to_string(),
-        device_number,
-    }
-}
-
-fn pod(address: Ipv4Addr, holder: &Holder, device_number: i32) -> PodIpInfo {
-    PodIpInfo {
-        key: holder.key.fields().clone(),
         ip: address.to_string(),
         device_number,
     }

@@ -40,41 +40,23 @@ pub(crate) struct Settings {
 const DAY_MS: u64 = 86_400_000;
 
 impl Settings {
-    /// The defaults. Both times are those of the AWS VPC CNI's node agent.
-    pub(crate) const DEFAULT: Self = Self {
-        source: Source::Runtime,
-        compact_after: 1000,
-        cooling: Cooling::of_ms(30_000),
-        min_eni_lifetime_ms: 60_000,
-        unknown: Unknown::Drop,
-    };
-
     /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first unknown name, else the first wrong value by name.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config).map_err(|_| "config: not a JSON object")?;
-        let default = Self::DEFAULT;
-        // By name, as errors are reported in this order.
-        let source = match given.whole("checkpoint_migration_phase", 1..=3) {
-            None => default.source,
-            Some(1_u64) => Source::Runtime,
-            Some(_) => Source::Store,
-        };
-        let compact_after = given.whole("compact_after", 0..=1_000_000);
-        let cooling = given.whole("cooling_period_ms", 0..=DAY_MS);
-        let min_eni_lifetime_ms = given.whole("min_eni_lifetime_ms", 0..=DAY_MS);
-        let unknown = given.word(
-            "unknown_allocations",
-            &[("drop", Unknown::Drop), ("hold", Unknown::Hold)],
-        );
+        let unknown = [("drop", Unknown::Drop), ("hold", Unknown::Hold)];
+        // By name, as errors are reported in this order. Both times are by default those of the AWS VPC CNI's node agent.
         let settings = Self {
-            source,
-            compact_after: compact_after.unwrap_or(default.compact_after),
-            cooling: cooling.map_or(default.cooling, Cooling::of_ms),
-            min_eni_lifetime_ms: min_eni_lifetime_ms.unwrap_or(default.min_eni_lifetime_ms),
-            unknown: unknown.unwrap_or(default.unknown),
+            source: match given.whole("checkpoint_migration_phase", 1..=3) {
+                None | Some(1_u64) => Source::Runtime,
+                Some(_) => Source::Store,
+            },
+            compact_after: given.whole("compact_after", 0..=1_000_000).unwrap_or(1000),
+            cooling: Cooling::of_ms(given.whole("cooling_period_ms", 0..=DAY_MS).unwrap_or(30_000)),
+            min_eni_lifetime_ms: given.whole("min_eni_lifetime_ms", 0..=DAY_MS).unwrap_or(60_000),
+            unknown: given.word("unknown_allocations", &unknown).unwrap_or(Unknown::Drop),
         };
         given.end_in_words(settings, "; known: ", |was, must_be| format!("{was} is not {must_be}"))
     }
@@ -84,9 +66,17 @@ impl Settings {
 mod tests {
     use super::*;
 
+    const DEFAULT: Settings = Settings {
+        source: Source::Runtime,
+        compact_after: 1000,
+        cooling: Cooling::of_ms(30_000),
+        min_eni_lifetime_ms: 60_000,
+        unknown: Unknown::Drop,
+    };
+
     #[test]
     fn nothing_set_is_the_default() {
-        assert_eq!(Settings::read("{}"), Ok(Settings::DEFAULT));
+        assert_eq!(Settings::read("{}"), Ok(DEFAULT));
     }
 
     #[test]
@@ -106,10 +96,7 @@ mod tests {
             [phase(1), phase(2), phase(3)],
             [Ok(Source::Runtime), Ok(Source::Store), Ok(Source::Store)]
         );
-        assert_eq!(
-            Settings::read(r#"{"unknown_allocations": "drop"}"#),
-            Ok(Settings::DEFAULT)
-        );
+        assert_eq!(Settings::read(r#"{"unknown_allocations": "drop"}"#), Ok(DEFAULT));
     }
 
     #[test]

@@ -123,17 +123,12 @@ fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
     let is_new = memory.eni_key(&eni.id).is_none();
     memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, eni.traits);
     let place = memory.eni_key(&eni.id)?.clone();
-    for StoredAddress {
-        address,
-        key,
-        unassigned_at_ms,
-    } in eni.addresses
-    {
-        let is_new = memory.place(address).is_none();
-        memory.add_address(&place, is_new.then_some(address)?);
-        memory.replace_unassigned_at(address, unassigned_at_ms);
-        if let Some(key) = key {
-            allocate(memory, address, key)?;
+    for stored in eni.addresses {
+        let is_new = memory.place(stored.address).is_none();
+        memory.add_address(&place, is_new.then_some(stored.address)?);
+        memory.replace_unassigned_at(stored.address, stored.unassigned_at_ms);
+        if let Some(key) = stored.key {
+            allocate(memory, stored.address, key)?;
         }
     }
     Some(())

@@ -134,9 +134,8 @@ fn read_checkpoint(data: &str) -> Result<Vec<Claim>, String> {
             "checkpoint: unknown version {version}; this guest reads \"{VERSION}\""
         ));
     }
-    let allocations: Vec<&RawValue> = members
-        .get_or_default("allocations")
-        .ok_or("checkpoint: allocations is not a list")?;
+    let allocations: Option<Vec<&RawValue>> = members.get_or_default("allocations");
+    let allocations = allocations.ok_or("checkpoint: allocations is not a list")?;
     let claim = |(number, value): (usize, &RawValue)| {
         read_claim(value.get()).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"))
     };

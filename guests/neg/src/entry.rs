@@ -174,16 +174,8 @@ pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
         location,
         endpoints: set.into_iter().map(|entry| entry.endpoint).collect(),
     };
-    groups
-        .into_iter()
-        .filter(|(_, set)| !set.is_empty())
-        .map(group)
-        .collect()
-}
-
-/// The number of endpoints in all sets.
-pub fn count(groups: &Groups) -> usize {
-    groups.values().map(Vec::len).sum()
+    let filled = groups.into_iter().filter(|(_, set)| !set.is_empty());
+    filled.map(group).collect()
 }
 
 /// The endpoint's index in a set; `None` if it is not in it. Doubles its step each time, starting at the position that

@@ -114,7 +114,8 @@ pub fn decide(
     drop_taken_out(&mut add);
     let n = committed.all.saturating_add(migrating);
     let pending_most = share(settings.fraction_for_pending_attachment_threshold, n);
-    let is_congested = entry::count(&add) >= pending_most && is_troubled;
+    let pending: usize = add.values().map(Vec::len).sum();
+    let is_congested = pending >= pending_most && is_troubled;
     let mut detaching = None;
     let mut put_back = 0;
     if migrating > 0 && !is_paused && !is_congested {

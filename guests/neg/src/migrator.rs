@@ -54,10 +54,8 @@ impl Migrator {
             *stamp = stamp.map(|then_ms| then_ms.min(now_ms));
         }
         let is_recent = |then_ms| now_ms.saturating_sub(then_ms) < settings.previous_detach_threshold_ms;
-        let facts = (
-            self.pause != Pause::Off,
-            in_error_state || self.detached_ms.is_some_and(is_recent),
-        );
+        let is_troubled = in_error_state || self.detached_ms.is_some_and(is_recent);
+        let facts = (self.pause != Pause::Off, is_troubled);
         let decision = filter::decide(settings, facts, add, remove, committed);
         self.show(world, &decision, committed, now_ms);
         decision

@@ -53,10 +53,10 @@ impl Neg {
     ) -> Filtered {
         let sets = (entry::united(add), entry::united(remove));
         let committed = || Committed::of(committed);
-        let decision = self
-            .migrator
-            .filter(world, &self.settings, sets, committed, in_error_state);
-        decision.answer()
+        let migrator = &mut self.migrator;
+        migrator
+            .filter(world, &self.settings, sets, committed, in_error_state)
+            .answer()
     }
 
     /// `timer-events.on-timer`: true if it was the wait timer of the migrator or one of the two retry timers.

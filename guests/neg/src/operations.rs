@@ -58,11 +58,6 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// True if an operation of a migration is in flight.
-    pub fn are_migrating(&self) -> bool {
-        self.by_number.values().any(|operation| operation.is_migration)
-    }
-
     /// Keeps the first failure.
     pub fn keep(&mut self, failure: String) {
         self.failure.get_or_insert(failure);
@@ -75,10 +70,5 @@ impl Operations {
             found.entry(&operation.location).or_default().push(operation);
         }
         found
-    }
-
-    /// The number of endpoints in them.
-    pub fn endpoint_count(&self) -> usize {
-        self.by_number.values().map(|operation| operation.endpoints.len()).sum()
     }
 }

@@ -38,8 +38,11 @@ impl Neg {
             in_flight: 0,
             migration: None,
         };
-        let error = None;
-        let mut pass = Pass { world, report, error };
+        let mut pass = Pass {
+            world,
+            report,
+            error: None,
+        };
         self.pass(&mut pass, target);
         let Pass { world, report, error } = pass;
         let result = if error.is_some() { "api-error" } else { "ok" };
@@ -168,8 +171,7 @@ impl Neg {
 
     /// Starts all attachments, then all detachments, until an error that concerns the whole API.
     fn start(&mut self, pass: &mut Pass<'_, impl World>, decision: Decision) {
-        let Decision { add, remove, .. } = decision;
-        for (kind, groups) in [(Kind::Attach, add), (Kind::Detach, remove)] {
+        for (kind, groups) in [(Kind::Attach, decision.add), (Kind::Detach, decision.remove)] {
             for (location, set) in groups {
                 let Some(neg) = self.neg(&location) else {
                     continue;
@@ -235,7 +237,7 @@ impl Neg {
 
     /// If no operation of the migration is in flight, the migrator continues with their result.
     fn end_migration(&mut self, world: &mut impl World) {
-        if !self.operations.are_migrating() {
+        if !(self.operations.by_number.values()).any(|operation| operation.is_migration) {
             let failure = self.operations.failure.take();
             self.migrator.end_detachment(world, &self.settings, failure.as_deref());
         }
@@ -280,7 +282,12 @@ impl Neg {
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], self.operations.endpoint_count());
+        let endpoints = self
+            .operations
+            .by_number
+            .values()
+            .map(|operation| operation.endpoints.len());
+        world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], endpoints.sum());
     }
 }
 
