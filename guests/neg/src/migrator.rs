@@ -2,30 +2,25 @@
 //!
 //! Knows no operations: the code that starts a detachment pauses the migrator, and continues it with the result.
 
+use serde::{Deserialize, Serialize};
+
 use crate::filter::{self, Committed, Decision};
 use crate::world::{Pending, World};
 use crate::{entry::Groups, metrics, settings::Settings};
 
-/// Whether a detachment may start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pause {
-    /// It may start.
-    #[default]
-    Off,
-    /// Not until [`Migrator::resume`].
-    On,
-    /// Not until this timer fires.
-    Waiting(Pending),
-}
-
-/// The state of the migrator.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The state of the migrator; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migrator {
-    /// Whether a detachment may start.
-    pub pause: Pause,
+    /// If true, no detachment may start until [`Migrator::resume`], or until the wait ends.
+    paused: bool,
+    /// The timer of the wait after a detachment: paused until it fires. `None` if none runs.
+    #[serde(rename = "wait_ends_ms")]
+    wait: Option<Pending>,
     /// When the latest detachment succeeded. `None` if none did.
+    #[serde(rename = "previous_detachment_ms")]
     pub detached_ms: Option<u64>,
     /// When a filter first found migration endpoints in `remove`. `None` if the latest filter found none.
+    #[serde(rename = "migration_started_ms")]
     pub started_ms: Option<u64>,
 }
 
@@ -55,8 +50,7 @@ impl Migrator {
         }
         let is_recent = |then_ms| now_ms.saturating_sub(then_ms) < settings.previous_detach_threshold_ms;
         let is_troubled = in_error_state || self.detached_ms.is_some_and(is_recent);
-        let facts = (self.pause != Pause::Off, is_troubled);
-        let decision = filter::decide(settings, facts, add, remove, committed);
+        let decision = filter::decide(settings, (self.paused, is_troubled), add, remove, committed);
         self.show(world, &decision, committed, now_ms);
         decision
     }
@@ -85,15 +79,15 @@ impl Migrator {
 
     /// `migrator.pause`
     pub fn pause(&mut self, world: &mut impl World, settings: &Settings) {
-        if settings.enable_dual_stack && self.pause == Pause::Off {
-            self.pause = Pause::On;
+        if settings.enable_dual_stack && !self.paused {
+            self.paused = true;
             metrics::show_whether(world, metrics::MIGRATION_PAUSED, true);
         }
     }
 
     /// `migrator.continue`: at once after a failure, else after the wait.
     pub fn resume(&mut self, world: &mut impl World, settings: &Settings, failure: Option<&str>) {
-        if !settings.enable_dual_stack || self.pause != Pause::On {
+        if !settings.enable_dual_stack || !self.paused || self.wait.is_some() {
             return;
         }
         if failure.is_some() {
@@ -102,28 +96,28 @@ impl Migrator {
         }
         let now_ms = world.now_ms();
         self.detached_ms = Some(now_ms);
-        self.pause = Pause::Waiting(Pending::after(world, now_ms, settings.migration_wait_ms));
+        self.wait = Some(Pending::after(world, now_ms, settings.migration_wait_ms));
     }
 
     /// All operations of a detachment ended.
     pub fn end_detachment(&mut self, world: &mut impl World, settings: &Settings, failure: Option<&str>) {
         if settings.enable_dual_stack {
             self.resume(world, settings, failure);
-        } else if self.pause == Pause::On {
-            // It began while dual stack was on. Without dual stack the pause has no effect, and nothing would end it
+        } else if self.wait.is_none() {
+            // A pause began while dual stack was on. Without dual stack it has no effect, and nothing would end it
             // later.
-            self.pause = Pause::Off;
+            self.paused = false;
         }
     }
 
     /// `migrator.is-paused`
     pub fn is_paused(&self, settings: &Settings) -> bool {
-        settings.enable_dual_stack && self.pause != Pause::Off
+        settings.enable_dual_stack && self.paused
     }
 
     /// True if it was the wait timer.
     pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
-        let is_wait = matches!(self.pause, Pause::Waiting(wait) if wait.timer == timer);
+        let is_wait = self.wait.take_if(|wait| wait.timer == timer).is_some();
         if is_wait {
             self.go_on(world);
         }
@@ -131,15 +125,22 @@ impl Migrator {
     }
 
     fn go_on(&mut self, world: &mut impl World) {
-        self.pause = Pause::Off;
+        self.paused = false;
         metrics::show_whether(world, metrics::MIGRATION_PAUSED, false);
     }
 
     /// Cancels the wait timer: the state of another instance replaces this one.
     pub fn stop(&mut self, world: &mut impl World) {
-        if let Pause::Waiting(wait) = self.pause {
+        if let Some(wait) = self.wait {
             world.cancel(wait.timer);
         }
+    }
+
+    /// Schedules the wait timer of an earlier instance again.
+    pub fn anew(self, world: &mut impl World) -> Self {
+        let wait = self.wait.map(|wait| wait.anew(world));
+        let paused = self.paused || wait.is_some();
+        Self { paused, wait, ..self }
     }
 }
 

@@ -8,22 +8,24 @@ use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
-use crate::migrator::{Migrator, Pause};
-use crate::operations::{Operation, Operations};
-use crate::settings::Settings;
-use crate::world::{Pending, World};
-use crate::{bindings::exports::trueup::neg::migrator::Filtered, entry, filter::Committed, retry::Retry};
+use crate::{bindings::exports::trueup::neg::migrator::Filtered, entry, filter::Committed, migrator::Migrator};
+use crate::{operations::Operations, retry::Retry, settings::Settings, world::World};
 
-/// The state of an instance.
-#[derive(Clone, Debug, Default)]
+/// The state of an instance; as JSON in the form of a snapshot, with the members in this order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Neg {
+    #[serde(skip)]
     pub(crate) settings: Settings,
+    #[serde(flatten)]
     pub(crate) migrator: Migrator,
     /// Locations whose NEG was ensured since the latest error.
+    #[serde(serialize_with = "rows")]
     pub(crate) ensured: BTreeSet<Location>,
     /// Locations whose NEG was ensured at some time, and not found missing since.
+    #[serde(serialize_with = "rows")]
     pub(crate) known: BTreeSet<Location>,
     /// In flight.
+    #[serde(flatten)]
     pub(crate) operations: Operations,
     /// The error state that the caller set.
     pub(crate) in_error_state: bool,
@@ -69,37 +71,16 @@ impl Neg {
 const VERSION: u64 = 1;
 
 /// The whole state, for the next build of this guest. Without settings; timers as the times at which they are due.
-#[derive(Serialize, Deserialize)]
-struct Snapshot {
+#[derive(Serialize)]
+struct Snapshot<'s> {
     version: u64,
-    paused: bool,
-    /// `None` if no wait timer runs.
-    #[serde(rename = "wait_ends_ms")]
-    wait: Option<Pending>,
-    previous_detachment_ms: Option<u64>,
-    migration_started_ms: Option<u64>,
-    #[serde(serialize_with = "rows")]
-    ensured: BTreeSet<Location>,
-    #[serde(serialize_with = "rows")]
-    known: BTreeSet<Location>,
-    operations: Vec<InFlight>,
-    migration_failure: Option<String>,
-    in_error_state: bool,
-    sync_retry: Retry,
-    operation_retry: Retry,
+    #[serde(flatten)]
+    neg: &'s Neg,
 }
 
 /// Zone and subnet; serde reads a row as a record.
 fn rows<S: Serializer>(locations: &BTreeSet<Location>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(locations.iter().map(|one| [&one.zone, &one.subnet]))
-}
-
-#[derive(Serialize, Deserialize)]
-struct InFlight {
-    #[serde(rename = "operation")]
-    number: u64,
-    #[serde(flatten)]
-    operation: Operation,
 }
 
 impl Guest for Neg {
@@ -108,27 +89,8 @@ impl Guest for Neg {
     }
 
     fn snapshot(&self) -> String {
-        let in_flight = |(&number, operation): (&u64, &Operation)| InFlight {
-            number,
-            operation: operation.clone(),
-        };
-        snapshot::write(&Snapshot {
-            version: VERSION,
-            paused: self.migrator.pause != Pause::Off,
-            wait: match self.migrator.pause {
-                Pause::Waiting(wait) => Some(wait),
-                Pause::Off | Pause::On => None,
-            },
-            previous_detachment_ms: self.migrator.detached_ms,
-            migration_started_ms: self.migrator.started_ms,
-            ensured: self.ensured.clone(),
-            known: self.known.clone(),
-            operations: self.operations.by_number.iter().map(in_flight).collect(),
-            migration_failure: self.operations.failure.clone(),
-            in_error_state: self.in_error_state,
-            sync_retry: self.sync_retry.clone(),
-            operation_retry: self.operation_retry.clone(),
-        })
+        let version = VERSION;
+        snapshot::write(&Snapshot { version, neg: self })
     }
 
     fn restore(&mut self, snapshot: &str) -> Result<(), String> {
@@ -143,32 +105,15 @@ impl Neg {
     /// # Errors
     /// Why the text can't be read; then nothing has changed.
     pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
-        let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
+        let mut neg: Self = snapshot::read(snapshot, VERSION)?;
         self.migrator.stop(world);
         self.sync_retry.cancel(world);
         self.operation_retry.cancel(world);
-        let operations = snapshot.operations.into_iter();
-        *self = Self {
-            settings: std::mem::take(&mut self.settings),
-            migrator: Migrator {
-                pause: match snapshot.wait {
-                    Some(wait) => Pause::Waiting(wait.anew(world)),
-                    None if snapshot.paused => Pause::On,
-                    None => Pause::Off,
-                },
-                detached_ms: snapshot.previous_detachment_ms,
-                started_ms: snapshot.migration_started_ms,
-            },
-            ensured: snapshot.ensured,
-            known: snapshot.known,
-            operations: Operations {
-                by_number: operations.map(|one| (one.number, one.operation)).collect(),
-                failure: snapshot.migration_failure,
-            },
-            in_error_state: snapshot.in_error_state,
-            sync_retry: snapshot.sync_retry.anew(world),
-            operation_retry: snapshot.operation_retry.anew(world),
-        };
+        neg.settings = std::mem::take(&mut self.settings);
+        neg.migrator = neg.migrator.anew(world);
+        neg.sync_retry = neg.sync_retry.anew(world);
+        neg.operation_retry = neg.operation_retry.anew(world);
+        *self = neg;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 
@@ -48,13 +48,36 @@ fn rows<S: Serializer>(endpoints: &[Endpoint], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(endpoints.iter().map(|one| [&one.ip, &one.ipv6, &one.port, &one.node]))
 }
 
-/// All of them, by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// All of them, by number; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     /// In flight.
+    #[serde(rename = "operations", serialize_with = "write_list", deserialize_with = "read_list")]
     pub by_number: BTreeMap<u64, Operation>,
     /// The first failure of the running migration, kept until the last of its operations ends.
+    #[serde(rename = "migration_failure")]
     pub failure: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Numbered<O> {
+    #[serde(rename = "operation")]
+    number: u64,
+    #[serde(flatten)]
+    operation: O,
+}
+
+fn write_list<S: Serializer>(by_number: &BTreeMap<u64, Operation>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(
+        by_number
+            .iter()
+            .map(|(&number, operation)| Numbered { number, operation }),
+    )
+}
+
+fn read_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u64, Operation>, D::Error> {
+    let list: Vec<Numbered<Operation>> = Vec::deserialize(deserializer)?;
+    Ok(list.into_iter().map(|one| (one.number, one.operation)).collect())
 }
 
 impl Operations {
