@@ -6,11 +6,11 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
-use crate::memory::{EniKey, Holder};
-use crate::{key::Key, metrics, stored, world::World};
+use crate::{key::Key, memory::Holder, metrics, stored, world::World};
 
 impl Datastore {
-    /// `datastore.assign-pod-ipv4-address`
+    /// `datastore.assign-pod-ipv4-address`: assigns an address, stores it, and undoes everything if that fails. The key
+    /// gives up an address that it holds: it could not be routed, and its pod may have used it.
     ///
     /// # Errors
     /// As the contract states.
@@ -29,28 +29,13 @@ impl Datastore {
             log_pod(world, Level::Error, "no address is free", &key, None, None);
             return Err(Error::NoAvailableIp);
         };
-        self.give(world, Holder::new(key, address), known, (&place, address), now_ms)?;
-        self.show(world);
-        Ok(assignment(address, place.device_number))
-    }
-
-    /// Assigns the address, stores it, and undoes everything if that fails. `held` is the address that the key gives
-    /// up: it could not be routed, and its pod may have used it.
-    fn give(
-        &mut self,
-        world: &mut impl World,
-        holder: Holder,
-        held: Option<Ipv4Addr>,
-        (place, address): (&EniKey, Ipv4Addr),
-        now_ms: u64,
-    ) -> Result<(), Error> {
-        let given_up = held.and_then(|held| {
+        let holder = Holder::new(key.clone(), address);
+        let given_up = known.and_then(|held| {
             let holder = self.memory.release(held)?;
             Some((held, holder, self.memory.rest(held, self.settings.cooling, now_ms)))
         });
         // No single entry can give up one address and take another.
         let entry = given_up.is_none().then(|| stored::entry("assign", &holder, now_ms));
-        let key = holder.key.clone();
         self.memory.allocate(address, holder);
         if let Err(why) = self.write(world, now_ms, entry.as_deref()) {
             self.memory.release(address);
@@ -66,7 +51,8 @@ impl Datastore {
         }
         let eni = Some(("eni", &*place.id));
         log_pod(world, Level::Info, "assigned", &key, Some(&address), eni);
-        Ok(())
+        self.show(world);
+        Ok(assignment(address, place.device_number))
     }
 
     /// `datastore.unassign-pod-ipv4-address`

@@ -51,11 +51,8 @@ fn logged<W: World, T>(
         decide(world, &desired)
     });
     if let Err(error) = &answer {
-        let fields = [
-            ("call", call),
-            ("service_uid", &desired.service_uid),
-            ("error", &outcome::words(error)),
-        ];
+        let error = outcome::words(error);
+        let fields = [("call", call), ("service_uid", &desired.service_uid), ("error", &error)];
         world.log(Level::Error, "the call ends with an error", &fields);
     }
     answer

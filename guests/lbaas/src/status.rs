@@ -12,10 +12,8 @@ use crate::own::{Found, Own};
 
 /// The pairs that all load balancers have: addresses ascending, each with its ports ascending.
 pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
-    let common = owned
-        .iter()
-        .map(pairs)
-        .reduce(|common, pairs| common.intersection(&pairs).copied().collect());
+    let pairs = owned.iter().map(pairs);
+    let common = pairs.reduce(|common, pairs| common.intersection(&pairs).copied().collect());
     let mut ports_by_address: BTreeMap<Address, Vec<u16>> = BTreeMap::new();
     for (address, port) in common.unwrap_or_default() {
         ports_by_address.entry(address).or_default().push(port);

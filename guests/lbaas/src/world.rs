@@ -20,14 +20,6 @@ trueup_guest::world! {
     }
 }
 
-/// True if the error concerns the whole call and not the one resource: the guest must ask nothing after it.
-fn ends_call(error: &ApiError) -> bool {
-    match error {
-        ApiError::RateLimited(_) | ApiError::Unauthorized | ApiError::AccessDenied(_) => true,
-        ApiError::NotFound | ApiError::Refused(_) | ApiError::Unavailable(_) => false,
-    }
-}
-
 /// The answers to a list of `asked` entries, one each, and the first error of them that ends the whole call. A host
 /// that gives fewer breaks the contract. The missing ones then count as failed, so that no resource is forgotten.
 pub fn complete<T>(
@@ -36,12 +28,14 @@ pub fn complete<T>(
 ) -> (impl Iterator<Item = Result<T, ApiError>>, Option<ApiError>) {
     answers.truncate(asked);
     let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
-    let end = errors.find(|error| ends_call(error)).cloned();
-    let missing = || {
-        Err(ApiError::Unavailable(
-            "the answer to the list lacks this entry".to_owned(),
-        ))
+    // Such an error concerns the whole call and not the one resource: the guest must ask nothing after it.
+    let ends_call = |error: &&ApiError| match error {
+        ApiError::RateLimited(_) | ApiError::Unauthorized | ApiError::AccessDenied(_) => true,
+        ApiError::NotFound | ApiError::Refused(_) | ApiError::Unavailable(_) => false,
     };
+    let end = errors.find(ends_call).cloned();
+    let text = "the answer to the list lacks this entry";
+    let missing = || Err(ApiError::Unavailable(text.to_owned()));
     let answers = answers.into_iter().chain(std::iter::repeat_with(missing)).take(asked);
     (answers, end)
 }

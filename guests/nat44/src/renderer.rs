@@ -23,6 +23,9 @@ pub(crate) struct State {
     pub(crate) cache: Cache,
 }
 
+/// The answer to an event.
+type Rendered = Result<(), String>;
+
 /// The renderer of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Renderer {
@@ -84,7 +87,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub(crate) fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
+    pub(crate) fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Rendered {
         self.write(world, |renderer, world, writes| {
             renderer.put_dnat(world, writes, service)
         })
@@ -94,12 +97,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub(crate) fn update_service(
-        &mut self,
-        world: &mut impl World,
-        old: &ObjectId,
-        new: &ContivService,
-    ) -> Result<(), String> {
+    pub(crate) fn update_service(&mut self, world: &mut impl World, old: &ObjectId, new: &ContivService) -> Rendered {
         self.write(world, |renderer, world, writes| {
             // Deleted only if it is not the key of the put.
             writes.deletes.insert(renderer.keys.dnat(old));
@@ -111,7 +109,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
+    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Rendered {
         self.write(world, |renderer, _, writes| {
             writes.deletes.insert(renderer.keys.dnat(service));
         })
@@ -126,7 +124,7 @@ impl Renderer {
         world: &mut impl World,
         node_ips: &[String],
         services: &[ContivService],
-    ) -> Result<(), String> {
+    ) -> Rendered {
         self.write(world, |renderer, world, writes| {
             renderer.keep_node_ips(world, node_ips);
             for service in services {
@@ -139,7 +137,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error; the set is kept.
-    pub(crate) fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+    pub(crate) fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Rendered {
         self.write(world, |renderer, _, writes| {
             renderer.state.frontends = new;
             renderer.put_global(writes);
@@ -150,7 +148,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error; the set is kept.
-    pub(crate) fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+    pub(crate) fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Rendered {
         self.write(world, |renderer, _, writes| {
             renderer.state.backends = new;
             renderer.put_global(writes);
@@ -158,11 +156,7 @@ impl Renderer {
     }
 
     /// Makes the writes of the function, unless another renderer handles services.
-    fn write<W: World>(
-        &mut self,
-        world: &mut W,
-        ask: impl FnOnce(&mut Self, &mut W, &mut Writes),
-    ) -> Result<(), String> {
+    fn write<W: World>(&mut self, world: &mut W, ask: impl FnOnce(&mut Self, &mut W, &mut Writes)) -> Rendered {
         if self.settings.snat_only {
             return Ok(());
         }

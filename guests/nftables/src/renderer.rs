@@ -38,6 +38,9 @@ impl Acknowledged {
     }
 }
 
+/// The answer to an event.
+type Rendered = Result<(), String>;
+
 /// The renderer of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Renderer {
@@ -81,7 +84,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The packet filter's error, or that there was no resync; nothing changes.
-    pub(crate) fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
+    pub(crate) fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Rendered {
         self.change(world, Desired::from([(service.id.clone(), Some(service))]))
     }
 
@@ -89,12 +92,7 @@ impl Renderer {
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
-    pub(crate) fn update_service(
-        &mut self,
-        world: &mut impl World,
-        old: ObjectId,
-        new: ContivService,
-    ) -> Result<(), String> {
+    pub(crate) fn update_service(&mut self, world: &mut impl World, old: ObjectId, new: ContivService) -> Rendered {
         let mut desired = Desired::from([(old, None)]);
         desired.insert(new.id.clone(), Some(new));
         self.change(world, desired)
@@ -104,7 +102,7 @@ impl Renderer {
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
-    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Result<(), String> {
+    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Rendered {
         self.change(world, Desired::from([(service, None)]))
     }
 

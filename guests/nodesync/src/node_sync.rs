@@ -66,8 +66,7 @@ impl NodeSync {
     /// `database`, `attempts-exhausted` or `id-taken`; then nothing has changed.
     pub(crate) fn resync(&mut self, world: &mut impl World, state: ClusterState) -> Result<(), Error> {
         let mut records = read_records(world, state.vpp_nodes);
-        let own_ids = self.own_ids(world, &records);
-        let (id, stored) = self.own_record(world, &records, &own_ids)?;
+        let (id, stored) = self.own_record(world, &records)?;
         records.retain(|&other, record| other != id && record.name != self.settings.node_name);
         self.view = View::default();
         for (id, record) in records {
@@ -85,26 +84,16 @@ impl NodeSync {
         Ok(())
     }
 
-    /// The ids of the records with this node's name.
-    fn own_ids(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Vec<u32> {
+    /// This node's id, and the addresses that the database holds of it.
+    fn own_record(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Result<(u32, Addresses), Error> {
         let own = (records.iter()).filter(|(_, record)| record.name == self.settings.node_name);
         let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
         if ids.len() > 1 {
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             world.warn("several records bear the name of this node", &[("ids", &list)]);
         }
-        ids
-    }
-
-    /// This node's id, and the addresses that the database holds of it.
-    fn own_record(
-        &self,
-        world: &mut impl World,
-        records: &BTreeMap<u32, Record>,
-        own_ids: &[u32],
-    ) -> Result<(u32, Addresses), Error> {
         let known = Some(self.id).filter(|&id| id != 0);
-        let Some(id) = known.or(own_ids.first().copied()) else {
+        let Some(id) = known.or(ids.first().copied()) else {
             return Ok((self.allocate(world)?, self.own_addresses().clone()));
         };
         match records.get(&id) {

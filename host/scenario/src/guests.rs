@@ -11,7 +11,7 @@ use trueup_engine::Engine;
 use trueup_instance::{Instance, Program, Start, StartError, dispatch::InvokeError, with_causes};
 use trueup_journal::{Event, Tape};
 
-use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
+use crate::stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
 use crate::{file::Scenario, written::Asked};
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
@@ -77,12 +77,7 @@ impl Stage for Guests {
         self.program(guest).map(drop)
     }
 
-    async fn start(
-        &self,
-        scenario: &Scenario,
-        world: &World,
-        snapshot: Option<&str>,
-    ) -> Result<Box<dyn Actor>, NotStarted> {
+    async fn start(&self, scenario: &Scenario, world: &World, snapshot: Option<&str>) -> Started {
         let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
         // A world has one instance at a time: the next one takes over its gauges.
         let identity = program.identity("scenario");

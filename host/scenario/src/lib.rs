@@ -33,7 +33,7 @@ pub use guests::{Guests, Load, full_name};
 
 pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
-pub use stage::{Actor, NoAnswer, NotStarted, Stage, World};
+pub use stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
 pub use written::{Asked, Ending, Written};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.

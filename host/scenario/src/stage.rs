@@ -24,13 +24,11 @@ pub trait Stage: Send + Sync {
     ///
     /// # Errors
     /// Why it did not start.
-    async fn start(
-        &self,
-        scenario: &Scenario,
-        world: &World,
-        snapshot: Option<&str>,
-    ) -> Result<Box<dyn Actor>, NotStarted>;
+    async fn start(&self, scenario: &Scenario, world: &World, snapshot: Option<&str>) -> Started;
 }
+
+/// A new instance, or why it did not start.
+pub type Started = Result<Box<dyn Actor>, NotStarted>;
 
 /// Why an instance did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
