@@ -1,8 +1,5 @@
 //! The contract's types and functions, generated from `wit/`.
-#![expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
+#![expect(missing_docs, reason = "a name that says it all has no text in `wit/`")]
 
 trueup_guest::bindings! {
     world: "trueup:lbaas/lbaas-reconciler",

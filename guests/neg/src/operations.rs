@@ -68,11 +68,8 @@ struct Numbered<O> {
 }
 
 fn write_list<S: Serializer>(by_number: &BTreeMap<u64, Operation>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(
-        by_number
-            .iter()
-            .map(|(&number, operation)| Numbered { number, operation }),
-    )
+    let numbered = |(&number, operation)| Numbered { number, operation };
+    serializer.collect_seq(by_number.iter().map(numbered))
 }
 
 fn read_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u64, Operation>, D::Error> {

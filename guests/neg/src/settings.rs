@@ -118,10 +118,8 @@ fn filled(text: &str) -> Option<String> {
 }
 
 fn neg_names(value: &Value) -> Option<BTreeMap<String, String>> {
-    let members = value.as_object()?.iter();
-    members
-        .map(|(subnet, name)| Some((filled(subnet)?, filled(name.as_str()?)?)))
-        .collect()
+    let member = |(subnet, name): (&String, &Value)| Some((filled(subnet)?, filled(name.as_str()?)?));
+    value.as_object()?.iter().map(member).collect()
 }
 
 fn zones(value: &Value) -> Option<BTreeSet<String>> {

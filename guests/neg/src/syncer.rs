@@ -282,11 +282,7 @@ impl Neg {
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        let endpoints = self
-            .operations
-            .by_number
-            .values()
-            .map(|operation| operation.endpoints.len());
+        let endpoints = (self.operations.by_number.values()).map(|operation| operation.endpoints.len());
         world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], endpoints.sum());
     }
 }

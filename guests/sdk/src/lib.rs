@@ -31,10 +31,7 @@ pub use host::{Clock, Imports, Level, Telemetry};
 pub use wit_bindgen;
 
 /// The interfaces that guests share, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
+#[expect(missing_docs, reason = "a name that says it all has no text in `wit/`")]
 pub mod bindings {
     wit_bindgen::generate!({
         path: ["wit/host", "wit/etcd"],

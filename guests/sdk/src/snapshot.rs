@@ -32,10 +32,8 @@ const STATELESS_FORMAT: u64 = 1;
 
 /// The snapshot of a guest that keeps no state.
 pub fn write_stateless(guest: &str, version: u32) -> String {
-    format!(
-        r#"{{"format":{STATELESS_FORMAT},"guest":{},"version":{version}}}"#,
-        text::quoted(guest)
-    )
+    let guest = text::quoted(guest);
+    format!(r#"{{"format":{STATELESS_FORMAT},"guest":{guest},"version":{version}}}"#)
 }
 
 /// Accepts what any version of the guest wrote with [`write_stateless`].

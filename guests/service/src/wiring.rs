@@ -82,9 +82,8 @@ impl Wiring {
     pub(crate) fn backends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
         let overlay = filled([&context.vxlan_bvi_interface, &context.main_interface].into_iter()).next();
-        overlay
-            .into_iter()
-            .chain(filled([&context.host_interconnect_interface].into_iter()))
+        let host = filled([&context.host_interconnect_interface].into_iter());
+        overlay.into_iter().chain(host)
     }
 }
 

@@ -81,10 +81,7 @@ pub fn with_causes(mut text: String, mut cause: Option<&(dyn Error + 'static)>) 
 /// The known word most similar to `wanted`. `None` if no word is similar.
 pub fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
-    let most_like = known
-        .map(likeness)
-        .max_by(|(left, _), (right, _)| left.total_cmp(right));
-    let (likeness, key) = most_like?;
+    let (likeness, key) = known.map(likeness).max_by(|left, right| left.0.total_cmp(&right.0))?;
     (likeness >= LIKENESS_MIN).then_some(key)
 }
 

@@ -35,12 +35,10 @@ pub(crate) fn run(variables: &Variables, input: Input) -> Ending {
 
 /// Runs `work` so that a panic also ends as an error on stdout: with an empty stdout, a runtime can't say what failed.
 pub(crate) fn guarded(work: impl FnOnce() -> Ending + UnwindSafe) -> Ending {
+    let msg = "the plugin failed of itself: stderr says where; report it";
     panic::catch_unwind(work).unwrap_or_else(|_| Ending {
         version: Version::NEWEST,
-        result: Err(CniError::new(
-            IO,
-            "the plugin failed of itself: stderr says where; report it",
-        )),
+        result: Err(CniError::new(IO, msg)),
     })
 }
 
@@ -55,11 +53,8 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
         })?;
     }
     let plugin = &ask.settings.plugin;
-    let line = host::exchange(
-        plugin.socket.as_ref(),
-        request,
-        Duration::from_millis(plugin.timeout_ms),
-    );
+    let timeout = Duration::from_millis(plugin.timeout_ms);
+    let line = host::exchange(plugin.socket.as_ref(), request, timeout);
     let outcome = conclude(ask, line.and_then(|line| Answer::parse(&line)))?;
     let (Outcome::Spool(why), Some((dir, release))) = (&outcome, spool) else {
         return Ok(outcome);

@@ -35,31 +35,20 @@ struct Change<'a> {
 
 /// The content of a file with what these outcomes, which are of the same file, show in place of what it expects.
 pub fn accept(text: &str, outcomes: &[&Outcome]) -> Accepted {
-    let mut accepted = Accepted {
-        text: text.to_owned(),
-        values: 0,
-        refused: Vec::new(),
-    };
-    let Ok(root) = document::parse(text) else {
-        return accepted;
-    };
-    let of = |outcome| changes(&root, outcome);
-    let all: Vec<Change<'_>> = outcomes.iter().copied().flat_map(of).collect();
-    for change in all {
-        match changed(&accepted.text, &change) {
-            Ok(text) => {
-                accepted.text = text;
-                accepted.values += 1;
+    let (mut text, mut values, mut refused) = (text.to_owned(), 0, Vec::new());
+    if let Ok(root) = document::parse(&text) {
+        for change in outcomes.iter().flat_map(|outcome| changes(&root, outcome)) {
+            match changed(&text, &change) {
+                Ok(new) => {
+                    text = new;
+                    values += 1;
+                }
+                Err(why) => refused.push(format!("{}: {why}; change it by hand", change.line)),
             }
-            Err(why) => accepted
-                .refused
-                .push(format!("{}: {why}; change it by hand", change.line)),
         }
+        refused.extend(outcomes.iter().flat_map(|outcome| unexpectable(outcome)));
     }
-    accepted
-        .refused
-        .extend(outcomes.iter().flat_map(|outcome| unexpectable(outcome)));
-    accepted
+    Accepted { text, values, refused }
 }
 
 /// What a step did that no expectation could say, such as a trap.
@@ -78,10 +67,7 @@ fn unexpectable(outcome: &Outcome) -> impl Iterator<Item = String> {
 
 fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {
     let is_it = |node: &Node| node.text("name") == Some(&outcome.name);
-    let index = match &root.value {
-        Value::List(scenarios) => scenarios.iter().position(is_it),
-        _ => None,
-    };
+    let index = root.items().iter().position(is_it);
     let scenario = index.map_or_else(String::new, |index| format!("/{index}"));
     let mut changes = Vec::new();
     for failure in outcome.failures() {
@@ -177,10 +163,8 @@ fn ends(text: &str, start: usize, node: &Node) -> Result<Vec<(&'static str, usiz
         }
     };
     let has_comment = |end: usize| {
-        let lines = rest.get(..end).unwrap_or_default().lines();
-        lines
-            .map(str::trim_start)
-            .any(|line| line.starts_with('#') || line.contains(" #"))
+        let mut lines = rest.get(..end).unwrap_or_default().lines();
+        lines.any(|line| line.trim_start().starts_with('#') || line.trim_start().contains(" #"))
     };
     if found.iter().any(|(_, end)| has_comment(*end)) {
         return Err("the expectation holds a comment, which would be lost".to_owned());

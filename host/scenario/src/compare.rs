@@ -39,12 +39,9 @@ pub(crate) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
         }
         (wanted, was) => {
             let side = |call: Option<&Value>| call.map_or_else(|| "none".to_owned(), ToString::to_string);
-            let message = format!(
-                "call {position} of the step differs ({counts}):\n  expected {}\n  was      {}",
-                side(wanted),
-                side(was)
-            );
-            (message, Vec::new())
+            let (wanted, was) = (side(wanted), side(was));
+            let differ = format!("call {position} of the step differs ({counts}):");
+            (format!("{differ}\n  expected {wanted}\n  was      {was}"), Vec::new())
         }
     };
     Some(Problem::new(message, differences).observing("expect_calls", asked.into()))

@@ -77,9 +77,8 @@ fn collect(path: &Path, named: bool, found: &mut Vec<PathBuf>, errors: &mut Vec<
 }
 
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut entries = std::fs::read_dir(folder)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<io::Result<Vec<_>>>()?;
+    let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
     entries.sort();
     Ok(entries)
 }

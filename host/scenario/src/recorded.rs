@@ -33,10 +33,12 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
         call: None,
     };
     let mut now_ms = None;
-    for entry in &segment.entries {
-        if valid_through(segment).is_some_and(|last| entry.n > last) {
-            break;
-        }
+    // The last entry that counts, if the recording was rolled back.
+    let last = match segment.entries.last().map(|entry| &entry.event) {
+        Some(Event::RolledBack(last)) => *last,
+        _ => u64::MAX,
+    };
+    for entry in segment.entries.iter().take_while(|entry| entry.n <= last) {
         match &entry.event {
             Event::Call(call) => {
                 if now_ms.is_none() {
@@ -81,14 +83,6 @@ fn limits(recorded: &RawValue) -> Result<Map<String, Value>, NoScenario> {
     let default = json!(Limits::default());
     limits.retain(|key, limit| default.get(key).is_some_and(|default| default != limit));
     Ok(limits)
-}
-
-/// The last entry that counts, if the recording was rolled back.
-fn valid_through(segment: &Segment) -> Option<u64> {
-    match &segment.entries.last()?.event {
-        Event::RolledBack(last) => Some(*last),
-        _ => None,
-    }
 }
 
 /// The steps so far, and the call that has not ended yet.

@@ -143,11 +143,10 @@ impl Failure {
 
 impl Problem {
     pub(crate) fn new(message: String, differences: Vec<Difference>) -> Self {
-        let observed = None;
         Self {
             message,
             differences,
-            observed,
+            observed: None,
         }
     }
 

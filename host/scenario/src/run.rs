@@ -8,9 +8,8 @@ use trueup_capabilities::faults::Fault;
 
 use crate::file::{Action, Scenario, Step};
 use crate::report::{Failure, Problem};
-use crate::simulated::{self, Parts};
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
-use crate::{compare, written::Ending};
+use crate::{compare, simulated, written::Ending};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -138,7 +137,10 @@ impl Run<'_> {
                 return Ok(Vec::new());
             }
             Action::Restart { carry_state } => return self.restart(*carry_state).await.map(|()| Vec::new()),
-            Action::ExpectState(expected) => return Ok(self.compare_state(expected)),
+            Action::ExpectState(expected) => {
+                let filled = expected.iter().map(|(key, part)| (*key, self.filled(part)));
+                return Ok(self.world.simulations.compare(filled.collect()));
+            }
         };
         let mut problems = self.shown(step, &answer);
         if let Action::Call { save, .. } = &step.action {
@@ -272,11 +274,6 @@ impl Run<'_> {
             Value::String(snapshot) => self.start(Some(&snapshot)).await,
             other => Err(said(format!("lifecycle.snapshot answered {other}, which is no text"))),
         }
-    }
-
-    fn compare_state(&self, expected: &Parts) -> Vec<Problem> {
-        let filled = expected.iter().map(|(key, part)| (*key, self.filled(part)));
-        self.world.simulations.compare(filled.collect())
     }
 
     /// The value with every `${name}` in its strings replaced by the saved value: text unchanged, anything else as

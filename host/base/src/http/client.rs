@@ -271,10 +271,8 @@ impl Allowed {
 
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     links(error).any(|link| {
-        let (by_system, by_http) = (
-            link.downcast_ref::<std::io::Error>(),
-            link.downcast_ref::<hyper::Error>(),
-        );
+        let by_system = link.downcast_ref::<std::io::Error>();
+        let by_http = link.downcast_ref::<hyper::Error>();
         by_system.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
             || by_http.is_some_and(hyper::Error::is_timeout)
     })
