@@ -1,13 +1,18 @@
-//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines.
+//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines, and the write
+//! of a change to the store: as one entry, or as a whole checkpoint if the store is out of step or has its maximum of
+//! entries. The caller decides what a failed write means for the change.
 //!
-//! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`, `writing` the changes.
+//! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
 use std::fmt::Display;
 
+use serde::{Deserialize, Serialize};
 use trueup_guest::Level;
 
-use crate::metrics::{self, Gauges};
-use crate::{key::Key, memory::Memory, settings::Settings, world::World, writing::StoreState};
+use crate::metrics::{self, GAUGES};
+use crate::stored;
+use crate::world::{World, words};
+use crate::{bindings::trueup::checkpoint::store::Error as StoreError, key::Key, memory::Memory, settings::Settings};
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;
@@ -18,7 +23,8 @@ pub(crate) struct Datastore {
     pub(crate) settings: Settings,
     pub(crate) memory: Memory,
     pub(crate) store_state: StoreState,
-    gauges: Gauges,
+    /// The last values sent for the gauges.
+    gauges: [Option<usize>; GAUGES.len()],
 }
 
 impl Datastore {
@@ -28,19 +34,21 @@ impl Datastore {
             settings,
             memory: Memory::default(),
             store_state: StoreState::default(),
-            gauges: Gauges::default(),
+            gauges: Default::default(),
         }
     }
 
     /// Completes `lifecycle.init`: all metrics exist from then on.
     pub(crate) fn begin(&mut self, world: &mut impl World) {
-        metrics::begin(world);
+        for name in metrics::COUNTERS {
+            world.counter_add(name, &[], 0);
+        }
         self.show_all(world);
     }
 
     /// Sends all gauges.
     pub(crate) fn show_all(&mut self, world: &mut impl World) {
-        self.gauges = Gauges::default();
+        self.gauges = Default::default();
         self.show(world);
     }
 
@@ -51,9 +59,19 @@ impl Datastore {
         now_ms
     }
 
-    /// Ends a call that may have changed something.
+    /// Ends a call that may have changed something: sends the gauges that changed.
     pub(crate) fn show(&mut self, world: &mut impl World) {
-        self.gauges.follow(world, &self.memory);
+        let numbers = [
+            self.memory.eni_count(),
+            self.memory.total_count(),
+            self.memory.assigned_count(),
+            self.memory.held_count(),
+        ];
+        for ((name, sent), number) in GAUGES.iter().zip(&mut self.gauges).zip(numbers) {
+            if sent.replace(number) != Some(number) {
+                world.gauge_count(name, &[], number);
+            }
+        }
     }
 }
 
@@ -76,4 +94,71 @@ pub(crate) fn log_pod(
     shown.extend(address.as_deref().map(|text| ("address", text)));
     shown.extend(more);
     world.log(level, message, &shown);
+}
+
+/// What the guest knows about the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoreState {
+    /// True if the stored text gives exactly the allocations in memory.
+    pub(crate) in_step: bool,
+    /// How many entries follow the checkpoint.
+    pub(crate) entries: u64,
+    /// Why the store could not be read. The guest writes nothing until a reading succeeds.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub(crate) blocked: Option<String>,
+}
+
+impl Datastore {
+    /// Writes a change that memory already has and that happened now. `entry` is `None` if only a whole checkpoint can
+    /// express it.
+    ///
+    /// # Errors
+    /// Why the write failed, as `KIND: TEXT` or in the words of the failed reading. The store may have the text all the
+    /// same: the next change writes a whole checkpoint.
+    pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<&str>) -> Result<(), String> {
+        let store = &mut self.store_state;
+        if let Some(why) = store.blocked.clone() {
+            store.in_step = false;
+            return Err(why);
+        }
+        match entry {
+            Some(entry) if store.in_step && store.entries < self.settings.compact_after => self.append(world, entry),
+            _ => self.write_whole(world, now_ms),
+        }
+    }
+
+    /// Writes a whole checkpoint, whatever is stored, and then the rests.
+    ///
+    /// # Errors
+    /// As [`Datastore::write`]. A failure to store the rests is logged and is no error.
+    pub(crate) fn write_whole(&mut self, world: &mut impl World, now_ms: u64) -> Result<(), String> {
+        let answer = world.checkpoint(&self.memory.checkpoint());
+        self.note(world, answer)?;
+        self.store_state.in_step = true;
+        self.store_state.entries = 0;
+        let resting = self.memory.all_resting(self.settings.cooling, now_ms);
+        if self.settings.compact_after == 0 || resting.is_empty() {
+            return Ok(());
+        }
+        if let Err(why) = self.append(world, &stored::rest(&resting)) {
+            let message = "the rests were not stored, a restart would end them";
+            world.warn(message, &[("error", &why)]);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, world: &mut impl World, entry: &str) -> Result<(), String> {
+        let answer = world.append(entry);
+        self.note(world, answer)?;
+        self.store_state.entries = self.store_state.entries.saturating_add(1);
+        Ok(())
+    }
+
+    fn note(&mut self, world: &mut impl World, answer: Result<(), StoreError>) -> Result<(), String> {
+        answer.map_err(|error| {
+            self.store_state.in_step = false;
+            world.counter_add(metrics::STORE_FAILURES, &[], 1);
+            words(&error)
+        })
+    }
 }

@@ -39,7 +39,6 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod world;
-mod writing;
 
 trueup_guest::guest!(Datastore);
 

@@ -12,12 +12,12 @@ use std::{fmt::Display, net::Ipv4Addr};
 
 use trueup_guest::Level;
 
-use crate::datastore::{Datastore, log_pod};
+use crate::datastore::{Datastore, StoreState, log_pod};
+use crate::memory::Holder;
 use crate::settings::{Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
 use crate::{bindings::exports::trueup::ipam::datastore::Error, bindings::trueup::cri::sandboxes::Sandbox, key::Key};
-use crate::{memory::Holder, writing::StoreState};
 
 impl Datastore {
     /// `datastore.read-backing-store`
@@ -29,18 +29,14 @@ impl Datastore {
             Source::Runtime => self.read_runtime(world),
             Source::Store => self.read_store(world),
         };
-        match answer {
-            Ok(()) => {
-                self.store_state.blocked = None;
-                self.show(world);
-                Ok(())
-            }
-            Err(why) => {
-                world.log(Level::Error, "the reading failed", &[("error", &why)]);
-                self.store_state.blocked = Some(why.clone());
-                Err(Error::BackingStore(why))
-            }
+        if let Err(why) = answer {
+            world.log(Level::Error, "the reading failed", &[("error", &why)]);
+            self.store_state.blocked = Some(why.clone());
+            return Err(Error::BackingStore(why));
         }
+        self.store_state.blocked = None;
+        self.show(world);
+        Ok(())
     }
 
     fn read_runtime(&mut self, world: &mut impl World) -> Result<(), String> {

@@ -8,9 +8,10 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Guest, Imports, snapshot, text};
 
+use crate::datastore::{Datastore, StoreState};
 use crate::memory::{Holder, Memory, Traits};
-use crate::{bindings::exports::trueup::ipam::datastore::IpamKey, datastore::Datastore, json::Members, key::Key};
-use crate::{settings::Settings, stored::Rest, world::World, writing::StoreState};
+use crate::{bindings::exports::trueup::ipam::datastore::IpamKey, json::Members, key::Key, settings::Settings};
+use crate::{stored::Rest, world::World};
 
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";

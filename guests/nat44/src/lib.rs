@@ -4,12 +4,12 @@
 //! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
 //! specification lists the intended differences.
 //!
-//! This file has the exports, and decides nothing. `settings`, `uplink`, `values`, `dnat` and `global` are pure; `writes`
+//! This file has the exports, and decides nothing. `settings`, `uplink`, `values` and `dnat` are pure; `writes`
 //! and `renderer` keep the state, have its text, and ask a [`world`].
 //!
 //! ```text
 //! service ---> dnat ----+
-//! interfaces -> global -+-> values -> writes, without what the cache has -> kv.commit -> cache
+//! interfaces -> dnat ---+-> values -> writes, without what the cache has -> kv.commit -> cache
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
@@ -20,7 +20,6 @@ use crate::{bindings::exports::trueup::service::renderer as exported, renderer::
 
 mod bindings;
 mod dnat;
-mod global;
 mod renderer;
 mod settings;
 #[cfg(test)]

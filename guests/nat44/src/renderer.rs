@@ -7,7 +7,7 @@ use trueup_guest::{Guest, address::Address, bindings::trueup::etcd::kv::KeyValue
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::writes::{Cache, Writes};
-use crate::{bindings::trueup::kube::types::ObjectId, dnat, global, settings::Settings, world::World};
+use crate::{bindings::trueup::kube::types::ObjectId, dnat, settings::Settings, world::World};
 
 /// The state between calls, whatever became of writes; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl Renderer {
         for service in &event.services {
             self.put_dnat(world, &mut writes, service);
         }
-        let identities = snapshot::write(&global::identities(&self.settings));
+        let identities = snapshot::write(&dnat::identities(&self.settings));
         writes.puts.insert(self.keys.identities(), identities);
         self.put_global(&mut writes);
         writes.store(world, &mut self.state.cache)
@@ -171,7 +171,7 @@ impl Renderer {
     }
 
     fn put_global(&self, writes: &mut Writes) {
-        let global = global::global(&self.settings, &self.state.frontends, &self.state.backends);
+        let global = dnat::global(&self.settings, &self.state.frontends, &self.state.backends);
         writes.puts.insert(self.keys.global(), snapshot::write(&global));
     }
 

@@ -109,7 +109,13 @@ pub fn decide(
     mut remove: Groups,
     committed: Committed,
 ) -> Decision {
-    take_out(&mut add, &mut remove);
+    // All migration endpoints of both sides are marked, based on the sets as given.
+    for (location, add) in &mut add {
+        if let Some(remove) = remove.get_mut(location) {
+            mark_with_twins(add, remove);
+            mark_with_twins(remove, add);
+        }
+    }
     let migrating = remove.values().map(taken_out).sum();
     drop_taken_out(&mut add);
     let n = committed.all.saturating_add(migrating);
@@ -128,16 +134,6 @@ pub fn decide(
         detaching,
         migrating,
         put_back,
-    }
-}
-
-/// Marks all migration endpoints of both sides, based on the sets as given.
-fn take_out(add: &mut Groups, remove: &mut Groups) {
-    for (location, add) in add {
-        if let Some(remove) = remove.get_mut(location) {
-            mark_with_twins(add, remove);
-            mark_with_twins(remove, add);
-        }
     }
 }
 

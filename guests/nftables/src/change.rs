@@ -6,7 +6,7 @@
 use std::{fmt::Display, rc::Rc};
 
 use crate::ruleset::{Balance, Chain, Content, Elements, Family, Key, Map, Verdict};
-use crate::{base::POD_SUBNETS, transaction::Table};
+use crate::transaction::{POD_SUBNETS, Table};
 
 /// The objects of the commands, each list in the order of writing.
 #[derive(Debug, Default, PartialEq, Eq)]

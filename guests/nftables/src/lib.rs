@@ -4,8 +4,8 @@
 //! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
 //! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! This file has the exports, and decides nothing. `names`, `render`, `ruleset`, `step` and `change` are pure; `base` and
-//! `transaction` produce the text for nft; `renderer` keeps the state, has its text, and asks a [`world`].
+//! This file has the exports, and decides nothing. `names`, `render`, `ruleset`, `step` and `change` are pure;
+//! `transaction` produces the text for nft; `renderer` keeps the state, has its text, and asks a `World`.
 //!
 //! ```text
 //! service -> render -> chains, claims ----------+
@@ -18,7 +18,6 @@ use trueup_guest::Imports;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::{bindings::exports::trueup::service::renderer as exported, renderer::Renderer};
 
-mod base;
 mod bindings;
 mod change;
 mod names;
@@ -32,7 +31,6 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod transaction;
-mod world;
 
 trueup_guest::guest!(Renderer);
 

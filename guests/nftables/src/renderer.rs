@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::{Guest, Imports, Level, snapshot};
+use trueup_guest::{Guest, Imports, Level, Telemetry, snapshot};
 
 use crate::render::{Part, no_addresses};
 use crate::ruleset::{Content, Family};
 use crate::step::{Claims, Step};
-use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::types::ContivService, change::Change};
-use crate::{settings::Settings, transaction, world::World};
+use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::nftables};
+use crate::{bindings::trueup::service::types::ContivService, change::Change, settings::Settings, transaction};
 
 /// Transactions that the packet filter accepted.
 const TRANSACTIONS: &str = "nftables_transactions_total";
@@ -218,5 +218,12 @@ impl Renderer {
         let tables = tables(&self.settings, &services);
         self.acknowledged = Some(Acknowledged::new(services, tables));
         Ok(())
+    }
+}
+
+trueup_guest::world! {
+    /// The guest's imports.
+    pub(crate) trait World: Telemetry {
+        fn apply(ruleset: &str) -> Result<(), String> = nftables::apply;
     }
 }

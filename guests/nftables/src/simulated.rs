@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::Value;
 use trueup_guest::testing::{Simulated, Transcript};
 
-use crate::world::World;
+use crate::renderer::World;
 
 /// Tables by family and name.
 pub(crate) type Tables = BTreeMap<(String, String), Table>;

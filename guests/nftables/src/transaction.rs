@@ -6,11 +6,11 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use trueup_guest::text;
+use trueup_guest::{network::Network, text};
 
 use crate::change::{Change, goto};
 use crate::ruleset::{Family, Key, Verdict};
-use crate::{base, settings::Settings};
+use crate::settings::Settings;
 
 /// One family's part.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], mut out: W) -> W {
             of: format!(r#""family":"{family}","table":{name}"#),
         };
         if part.with_base {
-            base::write(&mut table, settings);
+            write_base(&mut table, settings);
         }
         part.change.write(&mut table);
     }
@@ -115,4 +115,46 @@ impl Write for Length {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The contents of every table before it has any service: its maps, its hooks, and the rules that look services up.
+/// `$NAME` stands for a JSON value.
+///
+/// The commands, one a line, are in the order of the specification. Of its chains, the kernel enters those with a hook:
+/// -100 and 100 are nft's `dstnat` and `srcnat`; -110 comes before other filters (0), and before `dstnat`, which packets
+/// without endpoints never reach. `services` looks up packets to services, `no-endpoints` packets to service ports
+/// without endpoints. Only the first packet of a flow goes there: an existing flow keeps its endpoint. A node port is
+/// looked up for addresses of this host other than loopback ones, which are for the host's own services.
+/// `nat-postrouting` clears the mark, which is no longer needed: a packet may pass there twice.
+const COMMANDS: &str = include_str!("base.jsonl");
+
+/// The set of the cluster's pods.
+pub(crate) const POD_SUBNETS: &str = "pod-subnets";
+
+/// Writes the commands that leave a table with only the base, whatever it held.
+pub(crate) fn write_base(table: &mut Table<'_>, settings: &Settings) {
+    let family = table.family;
+    let (address, loopback) = match family {
+        Family::Ip => ("ipv4_addr", r#"{"prefix":{"addr":"127.0.0.0","len":8}}"#),
+        Family::Ip6 => ("ipv6_addr", r#""::1""#),
+    };
+    let (mark, name) = (settings.masquerade_mark.to_string(), text::quoted(&settings.table_name));
+    for command in COMMANDS.lines() {
+        let command = command.replace("$FAMILY", &text::quoted(family.name()));
+        let command = command.replace("$ADDRESS", &text::quoted(address));
+        let command = command.replace("$LOOPBACK", loopback).replace("$MARK", &mark);
+        // The name comes last: it may be any text.
+        table.text(&command.replace("$TABLE", &name));
+    }
+    let networks: Vec<String> = settings.pod_networks(family).map(prefix).collect();
+    if !networks.is_empty() {
+        let networks = networks.join(",");
+        let members = format_args!(r#""name":"{POD_SUBNETS}","elem":[{networks}]"#);
+        table.command("add", "element", members);
+    }
+}
+
+fn prefix(network: Network) -> String {
+    let (address, length) = (network.address(), network.prefix_len());
+    format!(r#"{{"prefix":{{"addr":"{address}","len":{length}}}}}"#)
 }

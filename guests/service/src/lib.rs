@@ -37,7 +37,6 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod view;
-mod wiring;
 mod world;
 
 trueup_guest::guest!(Processor);

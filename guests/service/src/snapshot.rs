@@ -12,9 +12,9 @@ use trueup_guest::{Guest, Imports, address::Address, snapshot};
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
 use crate::bindings::trueup::service::types::{ContivService, PortBackends, ServicePort, TrafficPolicy};
 use crate::id::{Id, by_id};
-use crate::inputs::{Inputs, Pod, Subset};
+use crate::inputs::{Inputs, Pod, Subset, Wiring};
 use crate::processor::{Known, Processor};
-use crate::{rendering::Rendering, settings::Settings, view::View, wiring::Wiring, world::World};
+use crate::{rendering::Rendering, settings::Settings, view::View, world::World};
 
 /// The layout of the text.
 const VERSION: u64 = 1;

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_guest::{address::Address, network};
 
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
-use crate::inputs::{Endpoints, Inputs, Subset};
-use crate::wiring::{Location, Wiring};
+use crate::inputs::{Endpoints, Inputs, Location, Subset, Wiring};
 use crate::{bindings::exports::trueup::service::processor::CustomInterface, id::Id, interfaces::Interfaces};
 
 /// The indexes, and both sets of interfaces.

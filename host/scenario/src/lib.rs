@@ -14,7 +14,6 @@ mod document;
 mod file;
 mod find;
 mod guests;
-mod junit;
 mod recorded;
 mod report;
 mod run;
@@ -30,7 +29,6 @@ pub use file::{Action, Given, Scenario, Step, parse};
 pub use find::{ScenarioFile, files};
 use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
-
 pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
