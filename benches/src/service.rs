@@ -344,9 +344,6 @@ fn native_object(object: lbaas::Object) -> types::Object {
 /// Those of `reconcile-check`.
 pub fn check_natively(desired: &native::Desired, listed: Vec<types::Object>) -> Result<native::Plan, native::Error> {
     let desired = input::parse(desired).map_err(native::Error::InvalidInput)?;
-    plan::of_all(
-        &Settings::DEFAULT,
-        &desired,
-        &own::split(&desired.load_balancers, &listed),
-    )
+    let settings = Settings::read("{}").map_err(native::Error::InvalidInput)?;
+    plan::of_all(&settings, &desired, &own::split(&desired.load_balancers, &listed))
 }

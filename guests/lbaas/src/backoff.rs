@@ -39,23 +39,23 @@ mod tests {
 
     #[test]
     fn the_default_grows_by_half_to_five_minutes() {
-        let pauses: Vec<u64> = (0..19).map(|n| pause_ms(&Settings::DEFAULT, n, || 0)).collect();
+        let pauses: Vec<u64> = (0..19).map(|n| pause_ms(&crate::tests::DEFAULT, n, || 0)).collect();
         assert_eq!(pauses[..7], [1000, 1500, 2250, 3375, 5062, 7593, 11389]);
         assert_eq!(pauses[14..], [291_871, 300_000, 300_000, 300_000, 300_000]);
     }
 
     #[test]
     fn chance_adds_up_to_the_jitter() {
-        let pause = |r| pause_ms(&Settings::DEFAULT, 0, || r);
+        let pause = |r| pause_ms(&crate::tests::DEFAULT, 0, || r);
         assert_eq!((pause(0), pause(1 << 63), pause(u64::MAX)), (1000, 1750, 2499));
-        assert_eq!(pause_ms(&Settings::DEFAULT, 30, || u64::MAX), 300_000);
+        assert_eq!(pause_ms(&crate::tests::DEFAULT, 30, || u64::MAX), 300_000);
     }
 
     #[test]
     fn without_jitter_chance_is_not_asked() {
         let settings = Settings {
             backoff_jitter_percent: 0,
-            ..Settings::DEFAULT
+            ..crate::tests::DEFAULT
         };
         assert_eq!(pause_ms(&settings, 1, || panic!("asked")), 1500);
     }
@@ -65,7 +65,7 @@ mod tests {
         let settings = Settings {
             backoff_initial_ms: 5000,
             backoff_max_ms: 10,
-            ..Settings::DEFAULT
+            ..crate::tests::DEFAULT
         };
         assert_eq!((pause_ms(&settings, 0, || 9), pause_ms(&settings, 1, || 9)), (10, 10));
     }
@@ -78,7 +78,7 @@ mod tests {
         ) {
             let settings = Settings {
                 backoff_initial_ms: initial, backoff_factor_percent: factor, backoff_max_ms: max,
-                backoff_jitter_percent: jitter, ..Settings::DEFAULT
+                backoff_jitter_percent: jitter, ..crate::tests::DEFAULT
             };
             prop_assert!(pause_ms(&settings, n, || r) <= max);
             prop_assert!(pause_ms(&settings, n, || 0) <= pause_ms(&settings, n.saturating_add(1), || 0));

@@ -32,38 +32,25 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults. The backoff is that of Anexia's cloud controller manager.
-    pub const DEFAULT: Self = Self {
-        failed_objects: if VERSION == 1 {
-            FailedObjects::Destroy
-        } else {
-            FailedObjects::Reset
-        },
-        backoff_initial_ms: 1000,
-        backoff_factor_percent: 150,
-        backoff_max_ms: 300_000,
-        backoff_jitter_percent: 150,
-        max_rounds: 20,
-    };
-
-    /// Parses the JSON object of `lifecycle.init`.
+    /// Parses the JSON object of `lifecycle.init`. The default backoff is that of Anexia's cloud controller manager.
     ///
     /// # Errors
     /// The first wrong setting by name: its value and the allowed values.
     pub fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config)?;
-        let default = Self::DEFAULT;
         let failed_objects = [("destroy", FailedObjects::Destroy), ("reset", FailedObjects::Reset)];
+        let failed_objects = given.word("failed_objects", &failed_objects);
         let mut whole = |name, range, default| given.whole(name, range).unwrap_or(default);
         let settings = Self {
-            backoff_initial_ms: whole("backoff_initial_ms", 1..=3_600_000, default.backoff_initial_ms),
-            backoff_factor_percent: whole("backoff_factor_percent", 100..=1000, default.backoff_factor_percent),
-            backoff_max_ms: whole("backoff_max_ms", 1..=86_400_000, default.backoff_max_ms),
-            backoff_jitter_percent: whole("backoff_jitter_percent", 0..=1000, default.backoff_jitter_percent),
-            max_rounds: whole("max_rounds", 1..=10_000, default.max_rounds),
-            failed_objects: given
-                .word("failed_objects", &failed_objects)
-                .unwrap_or(default.failed_objects),
+            backoff_initial_ms: whole("backoff_initial_ms", 1..=3_600_000, 1000),
+            backoff_factor_percent: whole("backoff_factor_percent", 100..=1000, 150),
+            backoff_max_ms: whole("backoff_max_ms", 1..=86_400_000, 300_000),
+            backoff_jitter_percent: whole("backoff_jitter_percent", 0..=1000, 150),
+            max_rounds: whole("max_rounds", 1..=10_000, 20),
+            failed_objects: failed_objects.unwrap_or(match VERSION {
+                1 => FailedObjects::Destroy,
+                _ => FailedObjects::Reset,
+            }),
         };
         given.end(settings)
     }
@@ -75,13 +62,16 @@ mod tests {
 
     #[test]
     fn nothing_set_is_the_default() {
-        assert_eq!(Settings::read("{}"), Ok(Settings::DEFAULT));
         let failed_objects = if VERSION == 2 {
             FailedObjects::Reset
         } else {
             FailedObjects::Destroy
         };
-        assert_eq!(Settings::DEFAULT.failed_objects, failed_objects);
+        let expected = Settings {
+            failed_objects,
+            ..crate::tests::DEFAULT
+        };
+        assert_eq!(Settings::read("{}"), Ok(expected));
     }
 
     #[test]

@@ -88,7 +88,6 @@ fn scenario(node: &Node) -> Result<Scenario, FieldError> {
     Ok(Scenario {
         line: node.line,
         name: written.name,
-        about: written.about,
         guest: written.guest,
         config: Value::Object(written.config),
         expect_init_error: written.expect_init_error,
@@ -242,8 +241,6 @@ pub struct Scenario {
     pub line: u64,
     /// Unique in its file.
     pub name: String,
-    /// One line about it.
-    pub about: Option<String>,
     /// `NAME` or `NAME@VERSION`.
     pub guest: String,
     /// An object, for `lifecycle.init`.

@@ -18,7 +18,16 @@ use crate::{calls, input, plan};
 const DESTROY: Settings = Settings {
     failed_objects: FailedObjects::Destroy,
     backoff_jitter_percent: 0,
-    ..Settings::DEFAULT
+    ..DEFAULT
+};
+/// What version 1 does without settings.
+pub(crate) const DEFAULT: Settings = Settings {
+    failed_objects: FailedObjects::Destroy,
+    backoff_initial_ms: 1000,
+    backoff_factor_percent: 150,
+    backoff_max_ms: 300_000,
+    backoff_jitter_percent: 150,
+    max_rounds: 20,
 };
 /// Failed objects are reset.
 const RESET: Settings = Settings {
