@@ -47,7 +47,7 @@ impl Settings {
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config).map_err(|_| "config: not a JSON object")?;
         let unknown = [("drop", Unknown::Drop), ("hold", Unknown::Hold)];
-        // By name, as errors are reported in this order. Both times are by default those of the AWS VPC CNI's node agent.
+        // By name, as errors are reported in this order. The default times are those of the AWS VPC CNI's node agent.
         let settings = Self {
             source: match given.whole("checkpoint_migration_phase", 1..=3) {
                 None | Some(1_u64) => Source::Runtime,

@@ -6,8 +6,8 @@
 //! dual-stack migrator; the specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `address`, `entry`, `filter`, `target`
-//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state, whose text `neg` has, and ask a
-//! [`world`].
+//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state, whose text `neg` has, and ask
+//! a [`world`].
 //!
 //! ```text
 //! target --+

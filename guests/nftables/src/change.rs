@@ -107,8 +107,8 @@ fn rules(table: &mut Table<'_>, name: &str, chain: &Chain) {
     }
 }
 
-// The statements of rules in nft's JSON (libnftables-json(5)). All forms were tested with nft 1.0.6. Names of chains hold
-// nothing that JSON would escape.
+// The statements of rules in nft's JSON (libnftables-json(5)). All forms were tested with nft 1.0.6. Names of chains
+// hold nothing that JSON would escape.
 
 /// Keeps a client's endpoint the same on all nodes and after every restart: the bytes of `true`.
 const HASH_SEED: u32 = 0x7472_7565;

@@ -146,7 +146,7 @@ impl Balance {
 /// The contents of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
-    /// `ep/S/E`: leads to one endpoint, by the name of the service port's protocol, and the endpoint's address and port.
+    /// `ep/S/E`: leads to one endpoint: the name of the service port's protocol, the endpoint's address and its port.
     Endpoint(&'static str, Address, u16),
     /// `svc/S`: leads to one of all endpoints.
     All {

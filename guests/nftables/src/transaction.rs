@@ -121,8 +121,8 @@ impl Write for Length {
 /// `$NAME` stands for a JSON value.
 ///
 /// The commands, one a line, are in the order of the specification. Of its chains, the kernel enters those with a hook:
-/// -100 and 100 are nft's `dstnat` and `srcnat`; -110 comes before other filters (0), and before `dstnat`, which packets
-/// without endpoints never reach. `services` looks up packets to services, `no-endpoints` packets to service ports
+/// -100 and 100 are nft's `dstnat` and `srcnat`; -110 comes before other filters (0), and before `dstnat`, which
+/// packets without endpoints never reach. `services` looks up packets to services, `no-endpoints` packets to ports
 /// without endpoints. Only the first packet of a flow goes there: an existing flow keeps its endpoint. A node port is
 /// looked up for addresses of this host other than loopback ones, which are for the host's own services.
 /// `nat-postrouting` clears the mark, which is no longer needed: a packet may pass there twice.

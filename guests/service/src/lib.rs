@@ -5,9 +5,9 @@
 //! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
 //! differences.
 //!
-//! This file has the exports, and decides nothing. `parse` parses, `inputs` stores, `view` has the function of the inputs,
-//! and stores its results with indexes of what an event touches; `processor` and `rendering` call a [`world`]; `snapshot`
-//! is their text.
+//! This file has the exports, and decides nothing. `parse` parses, `inputs` stores, `view` has the function of the
+//! inputs, and stores its results with indexes of what an event touches; `processor` and `rendering` call a [`world`];
+//! `snapshot` is their text.
 //!
 //! ```text
 //! event -> parse -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers

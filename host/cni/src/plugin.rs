@@ -1,5 +1,5 @@
-//! One call of the plugin: plan, ask, conclude, carry out the conclusion, and report it: stdout for the caller, a line on
-//! stderr for the runtime's log, the exit status.
+//! One call of the plugin: plan, ask, conclude, carry out the conclusion, and report it: stdout for the caller, a line
+//! on stderr for the runtime's log, the exit status.
 
 use std::io::{self, Write};
 use std::panic::{self, UnwindSafe};
