@@ -121,8 +121,8 @@ fn cut_off(bytes: &[u8]) -> Option<LoadError> {
     let error = wasmparser::Parser::new(0).parse_all(bytes).find_map(Result::err)?;
     let message = error.message();
     let is_short = message.contains("out of bounds") || message.contains("unexpected end");
-    let what = || format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
-    is_short.then(|| LoadError(what()))
+    let what = format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
+    is_short.then_some(LoadError(what))
 }
 
 /// Includes the causes; parsers show their input on lines of its own.
@@ -135,7 +135,9 @@ fn componentise(module: &[u8]) -> Result<Vec<u8>, LoadError> {
     let typed = wasmparser::Parser::new(0).parse_all(module).any(|payload| {
         matches!(payload, Ok(wasmparser::Payload::CustomSection(section)) if section.name().starts_with("component-type"))
     });
-    cut_off(module).map_or(Ok(()), Err)?;
+    if let Some(error) = cut_off(module) {
+        return Err(error);
+    }
     if !typed {
         return Err(LoadError(
             "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component".to_owned(),

@@ -12,18 +12,16 @@ use std::process::Command;
 /// The target of guests: no `wasi:*`, so that a guest imports only its world.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-type Text = &'static str;
-
 /// A guest that ships with trueup. Its package is `guests/NAME`.
 pub(crate) struct Source {
     /// Its name in configurations and scenarios.
-    pub(crate) name: Text,
+    pub(crate) name: &'static str,
     /// Its version: a bare name means version 1 forever.
-    pub(crate) version: Text,
+    pub(crate) version: &'static str,
     /// The features that distinguish this version.
-    pub(crate) features: &'static [Text],
+    pub(crate) features: &'static [&'static str],
     /// The world that it implements.
-    pub(crate) world: Text,
+    pub(crate) world: &'static str,
 }
 
 /// Every guest that ships, in the order of `guest list`: name, version, features, world.
@@ -40,7 +38,12 @@ pub(crate) const SOURCES: &[Source] = &[
 ];
 
 /// An entry of [`SOURCES`].
-const fn ships(name: Text, version: Text, features: &'static [Text], world: Text) -> Source {
+const fn ships(
+    name: &'static str,
+    version: &'static str,
+    features: &'static [&'static str],
+    world: &'static str,
+) -> Source {
     Source {
         name,
         version,

@@ -87,7 +87,7 @@ pub type Store = wasmtime::Store<Data>;
 /// An instance; or the host, for another try, and why there is none.
 pub(crate) type Instantiated = Result<Running, (Box<Host>, CallError)>;
 
-/// A guest linked to its world: creates an instance, whose calls may take that long.
+/// A guest linked to its world: creates an instance. The duration is the maximum computing time of its calls.
 pub type Linked = Box<dyn for<'a> Fn(&'a Engine, Host, Duration) -> BoxFuture<'a, Instantiated> + Send + Sync>;
 
 /// Links a guest of the world with these bindings.

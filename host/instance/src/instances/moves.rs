@@ -66,6 +66,7 @@ impl Instances {
             let mut tried = self.start(host, Some(&snapshot)).await.map_err(with_causes)?;
             // The host must not switch to a version that it can't leave again.
             tried.snapshot().await.map_err(with_causes)?;
+            drop(tried);
             commit().await.map(|()| header)
         };
         let header = match may_end.await {

@@ -1,4 +1,5 @@
-//! The loop of the service processor: takes in the source, the nodes, versions and retries, one after another.
+//! The loop of the service processor: takes in the source, the nodes, versions, retries and approvals, one after
+//! another.
 
 mod processing;
 mod renderers;

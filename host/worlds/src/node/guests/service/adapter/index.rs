@@ -1,4 +1,4 @@
-//! The relevant parts of objects, indexed by their relations: slices by Service.
+//! The relevant parts of objects: how they are read, and their index by their relations, slices by Service.
 //!
 //! It keeps the last valid version of each object. It knows nothing of looks.
 
