@@ -86,7 +86,9 @@ pub(crate) fn complain(text: &str) {
         return talk(text);
     };
     let mut parts = laid_out(&text::printable(text), width).into_iter();
-    parts.next().iter().flat_map(|first| first.split('\n')).for_each(talk);
+    if let Some(first) = parts.next() {
+        first.split('\n').for_each(talk);
+    }
     parts.for_each(|lines| coloured(&painted(&std::io::stderr(), colour::change)(&lines)));
 }
 

@@ -253,12 +253,9 @@ impl Inference {
 impl Inferred {
     /// TOML to paste under `[guests.NAME]`: one key, and comments.
     pub fn to_toml(&self) -> String {
-        let (guest, recordings) = (
-            one_line(&self.guest),
-            counted(self.recordings, "recording", "recordings"),
-        );
-        let (calls, questions) = (counted(self.calls, "call", "calls"), self.questions);
-        let questions = counted(questions, "question", "questions");
+        let (guest, calls) = (one_line(&self.guest), counted(self.calls, "call", "calls"));
+        let recordings = counted(self.recordings, "recording", "recordings");
+        let questions = counted(self.questions, "question", "questions");
         let mut lines = vec![format!("# [guests.{guest}]: from {recordings}, {calls}, {questions}")];
         let mut grants = toml::Table::try_from(&self.grants).unwrap_or_default();
         let lists = grants.iter_mut().filter_map(|(_, grant)| grant.as_table_mut());

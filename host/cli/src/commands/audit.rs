@@ -149,10 +149,8 @@ fn verdict_lines(Verified { folder, verdict }: &Verified<'_>) -> Vec<String> {
         }
         (false, _) => counted(verdict.problems.len() as u64 + more, "problem", "problems"),
     };
-    let (all, files) = (
-        counted(verdict.lines, "line", "lines"),
-        counted(verdict.files, "file", "files"),
-    );
+    let all = counted(verdict.lines, "line", "lines");
+    let files = counted(verdict.files, "file", "files");
     lines.push(format!("{}: {all} in {files}: {outcome}", folder.display()));
     lines
 }

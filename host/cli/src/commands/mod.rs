@@ -1,10 +1,9 @@
-//! The commands, one file for each: its arguments and one `exec`.
+//! The commands: the arguments of each, and a function that executes it. Those of a kind share a file.
 
 mod audit;
 mod check;
 mod checkpoint;
 mod completions;
-
 mod explain;
 mod flags;
 mod guest;
@@ -13,11 +12,9 @@ mod ipam;
 mod journal;
 mod operate;
 mod plan;
-
 mod replay;
 mod run;
 mod sim;
-
 mod status;
 mod test;
 #[cfg_attr(not(feature = "top"), path = "top/absent.rs")]

@@ -10,7 +10,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trueup_capabilities::audit;
 use trueup_work::decisions;
@@ -188,9 +188,18 @@ async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Sen
     off_thread(work).await
 }
 
-/// The last lines of the audit log, oldest first, the number of lines in it, and whether every byte of it is
-/// unmodified.
-async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<Value> {
+/// The last lines of the audit log.
+#[derive(Serialize)]
+struct AuditShown {
+    /// Oldest first.
+    lines: VecDeque<audit::Line>,
+    /// The number of lines in the log.
+    count: u64,
+    /// Whether every byte of the log is unmodified.
+    whole: bool,
+}
+
+async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<AuditShown> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("audit");
     slowly(&reads, move || {
@@ -203,9 +212,8 @@ async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer
         });
         let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
         let verdict = walked.map_err(failed)?;
-        Ok(Json(
-            json!({ "lines": lines, "count": verdict.lines, "whole": verdict.is_whole() }),
-        ))
+        let (count, whole) = (verdict.lines, verdict.is_whole());
+        Ok(Json(AuditShown { lines, count, whole }))
     })
     .await?
 }

@@ -1,4 +1,5 @@
-//! `/metrics`: the series of the host, of the guests and of the process, in Prometheus' text format.
+//! `/metrics`: the series of the host, of the guests and of the process, in Prometheus' text format. What `/proc` says
+//! of the process is read here, also for the status.
 //!
 //! The number of series does not grow with the number of keys: labels are guests, states, kinds and outcomes. The
 //! registry of the guests' series limits their number.
@@ -259,7 +260,8 @@ fn seconds(ms: u64) -> f64 {
 /// `asm-generic/param.h`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The gauges that the system reports: a few small files, and one directory entry for each open file.
+/// The gauges that the system reports, under the names that Prometheus client libraries use: a few small files, and one
+/// directory entry for each open file.
 fn process_gauges() -> Vec<(&'static str, f64)> {
     let status = proc_status();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

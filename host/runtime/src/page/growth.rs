@@ -135,7 +135,8 @@ impl Followed {
                 let mut index = index.write();
                 piece.drain(..).for_each(|located| index.take(located));
                 if index.is_full {
-                    return Ok(None);
+                    // What was noted before stays.
+                    return Ok(index.segments.last().and_then(|segment| segment.note.clone()));
                 }
             }
             line.clear();

@@ -160,6 +160,7 @@ impl Opened {
             return;
         }
         *looked = Some(Instant::now());
+        drop(looked);
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Some(mut growth) = this.growth.try_lock() {

@@ -254,10 +254,8 @@ fn migration_text(of: &Migration, now_ms: u64) -> String {
 /// `` `node-a` has number 3; 50 nodes numbered; 12 services to render; they wait for an approval ``.
 fn node(status: &Status) -> Option<String> {
     let node = status.node.as_ref()?;
-    let (nodes, services) = (
-        counted(node.nodes, "node", "nodes"),
-        counted(node.services, "service", "services"),
-    );
+    let nodes = counted(node.nodes, "node", "nodes");
+    let services = counted(node.services, "service", "services");
     let number = match node.number {
         None => "no number".to_owned(),
         Some(number) => format!("number {number}; {nodes} numbered"),

@@ -17,7 +17,7 @@ use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::style::force_color_output;
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 use trueup_runtime::control::Client;
 use trueup_work::status::{KeysShown, Status};
 
@@ -48,7 +48,8 @@ pub(super) fn exec(args: &Args) -> Ending {
         return Err(misused(anyhow!(why)));
     }
     let client = args.host.client()?;
-    let tasks = Runtime::new().context("starting threads")?;
+    let tasks = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let tasks = tasks.context("starting threads")?;
     // If nothing answers at all, print that as a line, without a screen.
     let first = tasks.block_on(ask(&client))?;
     let (answers, answered) = mpsc::channel();
