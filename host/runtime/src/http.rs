@@ -118,6 +118,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// A browser loads nothing into an answer, and shows it in no frame.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The same routes with the security headers.

@@ -120,6 +120,7 @@ pub async fn watch(
         let end = async |host_context: &HostContext| {
             tokio::select! {
                 () = &mut stop => stopped = true,
+                // Without a `reload`, only a stop ends this.
                 Some(config) = async {
                     Some(reload.as_mut()?.next(&current, registry, host_context, &tell).await)
                 } => next = Some(config),
