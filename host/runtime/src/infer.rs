@@ -278,18 +278,10 @@ impl Inferred {
                 "# {destroyed}; a limit of {capability} would be: destroy_max = {max}"
             ));
         }
-        for Refused {
-            call,
-            what,
-            times,
-            first,
-        } in &self.refused
-        {
-            let what = one_line(&format!("{call}: {what}; first in {first}"));
-            lines.push(format!(
-                "# refused {}, and not granted here: {what}",
-                counted(*times, "time", "times")
-            ));
+        for of in &self.refused {
+            let times = counted(of.times, "time", "times");
+            let what = one_line(&format!("{}: {}; first in {}", of.call, of.what, of.first));
+            lines.push(format!("# refused {times}, and not granted here: {what}"));
         }
         if self.more_refused > 0 {
             lines.push(format!("# and {} other refusals", self.more_refused));
