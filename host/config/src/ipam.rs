@@ -198,18 +198,18 @@ fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Opt
 
 fn read_socket(section: &mut Section<'_>) -> Option<PathBuf> {
     let given = section.given("socket")?;
-    let path = given.path();
-    let bytes = path.as_ref().map_or(0, |path| path.as_os_str().len());
-    match &path {
-        None => section.wrong_value(&given, "must be a path"),
-        Some(path) if bytes > SOCKET_BYTES_MAX => {
-            let must = format_args!("must be a path of at most {SOCKET_BYTES_MAX} bytes");
-            let (holds, path) = ("which is what the address of a socket holds", path.display());
-            section.wrong_value(&given, format_args!("{must}, {holds}: {path} has {bytes}"));
-        }
-        Some(_) => {}
+    let Some(path) = given.path() else {
+        section.wrong_value(&given, "must be a path");
+        return None;
+    };
+    let (shown, bytes) = (path.display(), path.as_os_str().len());
+    if bytes > SOCKET_BYTES_MAX {
+        let must = format_args!("must be a path of at most {SOCKET_BYTES_MAX} bytes");
+        let text = format_args!("{must}, which is what the address of a socket holds: {shown} has {bytes}");
+        section.wrong_value(&given, text);
+        return None;
     }
-    path.filter(|_| bytes <= SOCKET_BYTES_MAX)
+    Some(path)
 }
 
 /// Setting either one enables the release of unused interfaces.

@@ -53,6 +53,7 @@ impl Admin {
         Self { listen, metrics_listen }
     }
 }
+
 /// `[telemetry]`: what the host reports beyond its metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {

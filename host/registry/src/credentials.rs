@@ -89,15 +89,14 @@ fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
             hint: format!("it was given the credentials in {shown}"),
         });
     }
-    Ok(anonymous(
-        match known.cred_helpers.get(host).unwrap_or(&known.creds_store) {
-            helper if helper.is_empty() => log_in,
-            helper => format!(
-                "{shown} keeps credentials in the helper `{helper}`, which trueup does not run: put `auth` of {host} into \
-             the `config.json` of a folder of your own, and name the folder in DOCKER_CONFIG"
-            ),
-        },
-    ))
+    let helper = known.cred_helpers.get(host).unwrap_or(&known.creds_store);
+    if helper.is_empty() {
+        return Ok(anonymous(log_in));
+    }
+    Ok(anonymous(format!(
+        "{shown} keeps credentials in the helper `{helper}`, which trueup does not run: put `auth` of {host} into the \
+         `config.json` of a folder of your own, and name the folder in DOCKER_CONFIG"
+    )))
 }
 
 fn anonymous(hint: String) -> Credentials {

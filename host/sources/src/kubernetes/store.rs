@@ -167,11 +167,12 @@ impl Store {
             && was.metadata().uid == object.metadata().uid
             && was.metadata().resource_version.as_deref() == before
         {
-            // Not the same except for what our own writes change: finalizers and status of a Service.
             let is_same_spec =
                 matches!((&*was, &object), (Object::Service(was), Object::Service(now)) if was.spec == now.spec);
+            // Our own writes change finalizers and the status of a Service.
+            let is_same_but_written = is_same_spec && is_same_metadata(was.metadata(), object.metadata());
             let effect = Effect {
-                changed: !(is_same_spec && is_same_metadata(was.metadata(), object.metadata())),
+                changed: !is_same_but_written,
                 unreadable: false,
             };
             *was = object;
