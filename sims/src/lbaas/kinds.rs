@@ -47,6 +47,72 @@ pub(super) struct About {
     pub(super) fields: &'static [Field],
 }
 
+const LOAD_BALANCER: About = About {
+    path: "/api/LBaaS/v1/loadbalancer.json",
+    // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't know.
+    resource_type: ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
+    filters: &[],
+    fields: &[
+        Field("name", Shape::Text, REQUIRED),
+        Field("ip_address", Shape::Text, OPTIONAL),
+    ],
+};
+
+const BACKEND: About = About {
+    path: "/api/LBaaS/v1/backend.json",
+    resource_type: ("33164a3066a04a52be43c607f0c5dd8c", "LBaaS / Backend"),
+    filters: &["load_balancer", "mode"],
+    fields: &[
+        Field("name", Shape::Text, REQUIRED),
+        Field("mode", Shape::Mode, REQUIRED),
+        Field("load_balancer", Shape::Reference(Kind::LoadBalancer), REQUIRED),
+        // Clients leave it out if it is empty.
+        Field("health_check", Shape::Text, OPTIONAL),
+        Field("server_timeout", Shape::Number, OPTIONAL),
+    ],
+};
+
+const FRONTEND: About = About {
+    path: "/api/LBaaS/v1/frontend.json",
+    resource_type: ("da9d14b9d95840c08213de67f9cee6e2", "LBaaS / Frontend"),
+    filters: &["load_balancer", "mode"],
+    fields: &[
+        Field("name", Shape::Text, REQUIRED),
+        Field("mode", Shape::Mode, REQUIRED),
+        Field("load_balancer", Shape::Reference(Kind::LoadBalancer), REQUIRED),
+        Field("default_backend", Shape::Reference(Kind::Backend), OPTIONAL),
+        Field("client_timeout", Shape::Text, OPTIONAL),
+    ],
+};
+
+const BIND: About = About {
+    path: "/api/LBaaS/v1/bind.json",
+    resource_type: ("bd24def982aa478fb3352cb5f49aab47", "LBaaS / Bind"),
+    filters: &["frontend"],
+    fields: &[
+        Field("name", Shape::Text, REQUIRED),
+        Field("address", Shape::Text, REQUIRED),
+        Field("port", Shape::Port, REQUIRED),
+        Field("ssl", Shape::Flag, REQUIRED),
+        Field("frontend", Shape::Reference(Kind::Frontend), REQUIRED),
+        Field("ssl_certificate_path", Shape::Text, OPTIONAL),
+    ],
+};
+
+const SERVER: About = About {
+    path: "/api/LBaaS/v1/server.json",
+    resource_type: ("01f321a4875446409d7d8469503a905f", "LBaaS / Server"),
+    filters: &["backend"],
+    fields: &[
+        Field("name", Shape::Text, REQUIRED),
+        Field("ip", Shape::Text, REQUIRED),
+        Field("port", Shape::Port, REQUIRED),
+        // Clients leave it out if it is empty.
+        Field("check", Shape::Text, OPTIONAL),
+        Field("backend", Shape::Reference(Kind::Backend), REQUIRED),
+    ],
+};
+
 impl Kind {
     pub(super) const ALL: [Self; 5] = [
         Self::LoadBalancer,
@@ -58,68 +124,11 @@ impl Kind {
 
     pub(super) const fn about(self) -> &'static About {
         match self {
-            Self::LoadBalancer => &About {
-                path: "/api/LBaaS/v1/loadbalancer.json",
-                // The simulation's own: clients find load balancers by path, and must tolerate a type that they don't
-                // know.
-                resource_type: ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
-                filters: &[],
-                fields: &[
-                    Field("name", Shape::Text, REQUIRED),
-                    Field("ip_address", Shape::Text, OPTIONAL),
-                ],
-            },
-            Self::Backend => &About {
-                path: "/api/LBaaS/v1/backend.json",
-                resource_type: ("33164a3066a04a52be43c607f0c5dd8c", "LBaaS / Backend"),
-                filters: &["load_balancer", "mode"],
-                fields: &[
-                    Field("name", Shape::Text, REQUIRED),
-                    Field("mode", Shape::Mode, REQUIRED),
-                    Field("load_balancer", Shape::Reference(Self::LoadBalancer), REQUIRED),
-                    // Clients leave it out if it is empty.
-                    Field("health_check", Shape::Text, OPTIONAL),
-                    Field("server_timeout", Shape::Number, OPTIONAL),
-                ],
-            },
-            Self::Frontend => &About {
-                path: "/api/LBaaS/v1/frontend.json",
-                resource_type: ("da9d14b9d95840c08213de67f9cee6e2", "LBaaS / Frontend"),
-                filters: &["load_balancer", "mode"],
-                fields: &[
-                    Field("name", Shape::Text, REQUIRED),
-                    Field("mode", Shape::Mode, REQUIRED),
-                    Field("load_balancer", Shape::Reference(Self::LoadBalancer), REQUIRED),
-                    Field("default_backend", Shape::Reference(Self::Backend), OPTIONAL),
-                    Field("client_timeout", Shape::Text, OPTIONAL),
-                ],
-            },
-            Self::Bind => &About {
-                path: "/api/LBaaS/v1/bind.json",
-                resource_type: ("bd24def982aa478fb3352cb5f49aab47", "LBaaS / Bind"),
-                filters: &["frontend"],
-                fields: &[
-                    Field("name", Shape::Text, REQUIRED),
-                    Field("address", Shape::Text, REQUIRED),
-                    Field("port", Shape::Port, REQUIRED),
-                    Field("ssl", Shape::Flag, REQUIRED),
-                    Field("frontend", Shape::Reference(Self::Frontend), REQUIRED),
-                    Field("ssl_certificate_path", Shape::Text, OPTIONAL),
-                ],
-            },
-            Self::Server => &About {
-                path: "/api/LBaaS/v1/server.json",
-                resource_type: ("01f321a4875446409d7d8469503a905f", "LBaaS / Server"),
-                filters: &["backend"],
-                fields: &[
-                    Field("name", Shape::Text, REQUIRED),
-                    Field("ip", Shape::Text, REQUIRED),
-                    Field("port", Shape::Port, REQUIRED),
-                    // Clients leave it out if it is empty.
-                    Field("check", Shape::Text, OPTIONAL),
-                    Field("backend", Shape::Reference(Self::Backend), REQUIRED),
-                ],
-            },
+            Self::LoadBalancer => &LOAD_BALANCER,
+            Self::Backend => &BACKEND,
+            Self::Frontend => &FRONTEND,
+            Self::Bind => &BIND,
+            Self::Server => &SERVER,
         }
     }
 }
