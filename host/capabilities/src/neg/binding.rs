@@ -4,68 +4,17 @@
 //! A change carries a [`RequestId`] that follows from the request's position, and is only sent once the journal is on
 //! the disk up to there. A call that a crash interrupts is therefore found, runs again, and sends the same id.
 
-use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
 use trueup_journal::TapeError;
-use uuid::Uuid;
 
-use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef};
+use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
 use crate::ask::{Stop, args};
 use crate::bindings::neg::{api, types};
 use crate::grants::{Access, NEG, neg_scope};
 use crate::guard::Guard;
 use crate::host::Host;
-
-/// The namespace of these ids (RFC 9562, version 5), drawn once for trueup.
-const NAMESPACE: Uuid = Uuid::from_u128(0x5b1f_6a52_9c0e_4d5b_8f3a_7e21_c4d9_0b68);
-
-/// Identifies one changing request and all its repetitions: made before the first attempt. Never the zero UUID if a
-/// host made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub Uuid);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// When the running call began: the part of a request's position that the journal keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) enum Began {
-    /// An entry of the journal, at its time in milliseconds. The host never repeats a time within an instance.
-    Entry(u64),
-    /// `init`, `restore` or `snapshot`, by the host's clock: never repeated from a recording.
-    Unrecorded(u64),
-}
-
-impl Default for Began {
-    fn default() -> Self {
-        Self::Unrecorded(0)
-    }
-}
-
-/// A request's position, unique among all requests of all instances: the key of its instance, when its call began, and
-/// the number of the request in the call, from 1.
-type Position<'a> = (&'a str, Began, u32);
-
-impl RequestId {
-    /// The id of the request `name` with these arguments at that position.
-    ///
-    /// # Errors
-    /// If the arguments have no JSON form.
-    fn of<A: Serialize + ?Sized>(
-        (instance, began, number): Position<'_>,
-        name: &str,
-        args: &A,
-    ) -> serde_json::Result<Self> {
-        // As a JSON list, different parts never give the same text.
-        let parts = serde_json::to_vec(&(instance, began, number, name, args))?;
-        Ok(Self(Uuid::new_v5(&NAMESPACE, &parts)))
-    }
-}
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
 use trueup_base::clock::VirtualClock;
 use trueup_journal::{Ending, Files, Tape};
 
@@ -224,40 +223,4 @@ async fn nothing_is_changed_where_the_journal_can_not_be_brought_to_the_disk() {
         "{error:?}"
     );
     assert_eq!(asked.take().len(), 0);
-}
-
-const POSITION: Position<'_> = ("default/web:80", Began::Entry(1_000), 3);
-
-fn of(position: Position<'_>, name: &str, args: serde_json::Value) -> RequestId {
-    RequestId::of(position, name, &args).unwrap()
-}
-
-#[test]
-fn the_same_question_at_the_same_position_has_the_same_id_for_ever() {
-    let id = of(POSITION, "api.attach", json!({"endpoints": []}));
-    assert_eq!(id, of(POSITION, "api.attach", json!({"endpoints": []})));
-    // A literal: every version of trueup must make this id, or an upgrade attaches twice.
-    assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
-    assert_eq!(id.0.get_version_num(), 5);
-}
-
-#[test]
-fn whatever_differs_makes_another_id() {
-    let args = json!({"endpoints": []});
-    let mut ids = vec![
-        of(POSITION, "api.attach", args.clone()),
-        of(POSITION, "api.detach", args.clone()),
-        of(POSITION, "api.attach", json!({"endpoints": [1]})),
-    ];
-    let (instance, began, number) = POSITION;
-    let others = [
-        ("default/web:8", began, number),
-        (instance, Began::Entry(1_001), number),
-        (instance, Began::Unrecorded(1_000), number),
-        (instance, began, 4),
-    ];
-    ids.extend(others.map(|position| of(position, "api.attach", args.clone())));
-    let different: std::collections::BTreeSet<_> = ids.iter().collect();
-    assert_eq!(different.len(), ids.len(), "{ids:?}");
-    assert!(ids.iter().all(|id| !id.0.is_nil()));
 }

@@ -12,13 +12,14 @@ pub mod compute;
 mod order;
 pub mod planned;
 pub(crate) mod reading;
+mod request;
 pub mod shown;
 pub mod simulated;
 
 pub use crate::bindings::neg::api::{Error, NegRef};
 pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
-pub(crate) use binding::Began;
-pub use binding::RequestId;
+pub(crate) use request::Began;
+pub use request::RequestId;
 
 use async_trait::async_trait;
 

@@ -68,13 +68,16 @@ impl Planned {
             return Ok(());
         }
         match self.real.endpoints(neg).await {
-            Ok(endpoints) => self.simulated.put(Neg {
-                name: neg.name.clone(),
-                zone: neg.zone.clone(),
+            Ok(endpoints) => {
                 // Known after the first lookup.
-                subnet: self.seen.lock().ensured.get(neg).cloned().unwrap_or_default(),
-                endpoints: endpoints.into_iter().collect(),
-            }),
+                let subnet = self.seen.lock().ensured.get(neg).cloned();
+                self.simulated.put(Neg {
+                    name: neg.name.clone(),
+                    zone: neg.zone.clone(),
+                    subnet: subnet.unwrap_or_default(),
+                    endpoints: endpoints.into_iter().collect(),
+                });
+            }
             Err(Error::NotFound) => {}
             Err(error) => return Err(error),
         }
