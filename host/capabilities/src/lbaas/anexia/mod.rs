@@ -29,6 +29,7 @@ mod tests;
 pub mod token;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,6 +155,17 @@ impl Anexia {
             fence,
             owned: None,
         })
+    }
+
+    /// Children of the load balancers, direct or not, of none of the Services with these UIDs, by kind then identifier.
+    /// Each with the UID of the Service whose tag it carries: another cluster's, or one that is gone. `None`: a host
+    /// created it and never came back to tag it, or people made it by hand. Changes nothing.
+    pub async fn orphans(
+        &self,
+        load_balancers: &[String],
+        uids: BTreeSet<String>,
+    ) -> Result<Vec<(Object, Option<String>)>, Error> {
+        self.call().orphans(load_balancers, &uids).await
     }
 
     /// Removes a tag from a resource, which need not carry it.
