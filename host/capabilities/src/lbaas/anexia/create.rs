@@ -145,12 +145,11 @@ impl Call {
         let (kind, name) = (spec.kind().name(), spec.name());
         tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
         // `unaccounted` is never settled from here on: the object of the first POST may still appear.
-        match self.post_spec(spec, batch).await? {
-            (_, Ok(object)) => {
-                let second = Unaccounted::new(&self.engine, &family.parent, None);
-                self.tag_or_destroy(object, batch.tags, second).await
-            }
-            (identifier, Err(error)) => Err(self.destroy_untagged(spec, &identifier, error, unaccounted).await),
+        let (identifier, object) = self.post_spec(spec, batch).await?;
+        let second = Unaccounted::new(&self.engine, &family.parent, None);
+        match object {
+            Ok(object) => self.tag_or_destroy(object, batch.tags, second).await,
+            Err(error) => Err(self.destroy_untagged(spec, &identifier, error, second).await),
         }
     }
 

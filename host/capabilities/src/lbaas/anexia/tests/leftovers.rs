@@ -138,6 +138,29 @@ async fn a_leftover_that_is_refused_its_tag_is_destroyed() {
     assert_eq!((fake.tags().len(), files(folder.path())), (0, 0));
 }
 
+#[tokio::test]
+async fn the_first_of_two_posts_is_looked_for_although_the_second_is_destroyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fake, server) = Fake::start().await;
+    let engine = keeping(&server, folder.path());
+    fake.refuse(POST_BACKEND, 1, Reply::status(504));
+    let unreadable = json!({"identifier": "new1", "mode": "udp"});
+    fake.lose(POST_BACKEND, 1, Reply::json(200, unreadable));
+    let answer = create(&engine, backend("b")).await;
+    assert!(matches!(&answer, Err(Error::Unavailable(_))), "{answer:?}");
+    assert_eq!((fake.tags().len(), files(folder.path())), (0, 1));
+
+    // The first one was only late.
+    let late =
+        json!({"name": "b", "mode": "tcp", "load_balancer": "lb", "health_check": "\"adv_check\": \"tcp-check\""});
+    fake.put("backend", "late", late, &[]);
+    engine.adopt(TAG).await.unwrap();
+    assert_eq!(
+        (fake.tags()["late"].as_slice(), files(folder.path())),
+        (tags().as_slice(), 0)
+    );
+}
+
 pub(super) fn owned() -> Owned {
     Owned {
         name_suffix: "web.default.c1".to_owned(),
