@@ -1,7 +1,6 @@
 //! Carries out requests: turns the state and a request into effects and an answer.
 //!
-//! Time is an argument. Knows HTTP as methods, paths and bodies, and no network: `base` handles rate limit, latency and
-//! most faults.
+//! Knows HTTP as methods, paths and bodies, and no network: `base` handles rate limit, latency and most faults.
 //!
 //! ```text
 //! request -> settle what is due -> check -> world -> state file -> answer

@@ -1,4 +1,4 @@
-//! `trueup:lbaas/api`: the Anexia Engine's LBaaS resources.
+//! `trueup:lbaas/api`: the Anexia Engine's LBaaS resources, and the load balancer that each belongs to.
 
 pub mod anexia;
 mod binding;

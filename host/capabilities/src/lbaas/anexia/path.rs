@@ -1,4 +1,4 @@
-//! The Engine's paths and its names for the kinds of resources, and how identifiers and tags are encoded.
+//! The Engine's paths and its names for the kinds of resources, and the query of a list by parent.
 
 use crate::lbaas::{Kind, ObjectRef, Parent, Spec, parent};
 use crate::remote::encode;

@@ -30,7 +30,7 @@ impl Api for Compute {
             return Ok(false);
         }
         let body = wire::neg_body(&watch.settings, neg, subnet);
-        let insert = watch.settings.insert(neg, body, request)?;
+        let insert = watch.settings.insert_request(neg, body, request)?;
         let begun = {
             let order = self.order_of(neg);
             let _turn = order.lock().await;
@@ -77,7 +77,7 @@ impl Api for Compute {
     async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
         let body = wire::endpoints_body(endpoints)?;
-        let request = watch.settings.change(attaches, neg, body, id)?;
+        let request = watch.settings.change_request(attaches, neg, body, id)?;
         let order = self.order_of(neg);
         let _turn = order.lock().await;
         let started_ms = SystemClock.now_ms();
@@ -122,7 +122,7 @@ impl Compute {
     /// Whether the NEG exists as requested. Returns false if there is none.
     async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
         let watch = &self.watch;
-        let get = watch.settings.get_neg(neg)?;
+        let get = watch.settings.neg_request(neg)?;
         match watch.requests.ask(fence, &get).await {
             Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
             Err(Error::NotFound) => Ok(false),
@@ -161,7 +161,7 @@ impl Compute {
         for _ in 0..PAGES_MAX {
             let request = watch
                 .settings
-                .list(neg, token.as_deref())
+                .list_request(neg, token.as_deref())
                 .map_err(|error| (error, false))?;
             let shown = request.shown();
             let answer = watch.requests.ask(&fence, &request).await;

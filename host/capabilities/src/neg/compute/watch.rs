@@ -151,7 +151,7 @@ impl Watch {
     }
 
     pub(super) async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
-        let request = self.settings.get_operation(zone, number)?;
+        let request = self.settings.operation_request(zone, number)?;
         let answer = self.requests.look(&request).await?;
         operation_of(&request.shown(), &answer)
     }

@@ -35,16 +35,16 @@ impl Settings {
         Ok(format!("{zone}/networkEndpointGroups/{name}"))
     }
 
-    pub(super) fn get_neg(&self, neg: &NegRef) -> Result<Request, Error> {
+    pub(super) fn neg_request(&self, neg: &NegRef) -> Result<Request, Error> {
         Ok(request(Method::GET, self.neg(neg)?, String::new(), None))
     }
 
-    pub(super) fn insert(&self, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+    pub(super) fn insert_request(&self, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
         let path = format!("{}/networkEndpointGroups", self.zone(&neg.zone)?);
         Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
     }
 
-    pub(super) fn list(&self, neg: &NegRef, page: Option<&str>) -> Result<Request, Error> {
+    pub(super) fn list_request(&self, neg: &NegRef, page: Option<&str>) -> Result<Request, Error> {
         let path = format!("{}/listNetworkEndpoints", self.neg(neg)?);
         let page = page
             .map(|page| format!("&pageToken={}", encode(page)))
@@ -55,13 +55,19 @@ impl Settings {
     }
 
     /// Attaches endpoints, or else detaches them.
-    pub(super) fn change(&self, attaches: bool, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+    pub(super) fn change_request(
+        &self,
+        attaches: bool,
+        neg: &NegRef,
+        body: Value,
+        id: RequestId,
+    ) -> Result<Request, Error> {
         let what = if attaches { "attach" } else { "detach" };
         let path = format!("{}/{what}NetworkEndpoints", self.neg(neg)?);
         Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
     }
 
-    pub(super) fn get_operation(&self, zone: &str, number: u64) -> Result<Request, Error> {
+    pub(super) fn operation_request(&self, zone: &str, number: u64) -> Result<Request, Error> {
         let path = format!("{}/operations/{number}", self.zone(zone)?);
         Ok(request(Method::GET, path, String::new(), None))
     }
@@ -398,14 +404,14 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_place() {
-        let paths = Settings::new("p");
+        let settings = Settings::new("p");
         let neg = |name: &str| neg(name, "z/../y");
-        let path = paths.get_neg(&neg("a?b")).unwrap().path;
+        let path = settings.neg_request(&neg("a?b")).unwrap().path;
         assert_eq!(path, "projects/p/zones/z%2F..%2Fy/networkEndpointGroups/a%3Fb");
         for name in ["", ".", ".."] {
-            assert_eq!(paths.get_neg(&neg(name)).err(), Some(Error::NotFound));
+            assert_eq!(settings.neg_request(&neg(name)).err(), Some(Error::NotFound));
         }
-        let page = paths.list(&neg("n"), Some("a/b+c=")).unwrap();
+        let page = settings.list_request(&neg("n"), Some("a/b+c=")).unwrap();
         assert_eq!(page.query, "?maxResults=500&pageToken=a%2Fb%2Bc%3D");
     }
 }
