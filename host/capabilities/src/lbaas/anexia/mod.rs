@@ -53,7 +53,7 @@ pub use crate::remote::SettingsError;
 use crate::remote::client;
 use async_trait::async_trait;
 
-/// How to reach the Engine. All settings are optional.
+/// How to reach the Engine. All settings are optional. The configuration checks the numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Base URL, `http` or `https`, including a path prefix. Default `https://engine.anexia-it.com`.
