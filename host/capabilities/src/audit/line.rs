@@ -1,4 +1,4 @@
-//! One line of an audit log, and the hash that chains it to the previous line.
+//! One line of an audit log, and the hash that chains it to the previous line; and the errors of a log.
 //!
 //! ```text
 //! {"n":7,"at_ms":...,...,"outcome":"...","prev":"<hash of line 6>","hash":"<hash of this line>"}

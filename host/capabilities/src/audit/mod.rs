@@ -39,7 +39,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_base::replace::Durable;
+use trueup_base::replace::{self, Durable};
 use trueup_base::{folder, regular, text};
 
 pub use line::{AuditError, Kind, Line};
@@ -106,8 +106,8 @@ impl Audit {
         if is_new {
             // From here on, a log without a head is damaged.
             let written = end.head.write(&end.head_file).and_then(|()| end.head_file.sync_all());
+            let written = written.and_then(|()| replace::sync_folder(folder));
             written.map_err(failed("write", &head_path))?;
-            sync_folder(folder)?;
             sync_folder(regular::folder_of(folder))?;
         }
         if let Some(broken) = found.broken {

@@ -1,4 +1,4 @@
-//! The end of an audit log: chains lines and appends them.
+//! The end of an audit log: chains lines and appends them. Its file `head`, and the open file.
 //!
 //! A durable line, and all before it, are on the disk when it is written, and then `head` counts them. Others are with
 //! the operating system, and reach the disk with the next sync: `head` is behind them until then, and never ahead.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{Anchor, Mark};
@@ -159,13 +159,17 @@ impl File {
         Ok(Self { shared })
     }
 
+    async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.shared.turn).lock_owned().await
+    }
+
     /// Runs `work` in its turn. The turn lasts until the work is done, even if the caller no longer waits.
     async fn in_turn<T: Send + 'static>(
         &self,
+        turn: OwnedMutexGuard<()>,
         work: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let shared = Arc::clone(&self.shared);
-        let turn = Arc::clone(&shared.turn).lock_owned().await;
         blocking(move || {
             let _turn = turn;
             work(&shared)
@@ -177,32 +181,38 @@ impl File {
 #[async_trait]
 impl Store for File {
     async fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        let data = data.to_owned();
-        self.in_turn(move |shared| shared.checkpoint(&data)).await
+        let (turn, data) = (self.turn().await, data.to_owned());
+        self.in_turn(turn, move |shared| shared.checkpoint(&data)).await
     }
 
     async fn append(&self, entry: &str) -> Result<(), Error> {
-        if self.shared.settings.shared_sync {
-            let _turn = self.shared.turn.lock().await;
-            if !self.shared.is_unusable() {
-                // A write into the system's cache is too cheap to move to another thread.
-                return self.shared.append(entry);
-            }
+        let turn = self.turn().await;
+        if self.shared.settings.shared_sync && !self.shared.is_unusable() {
+            // A write into the system's cache is too cheap to move to another thread.
+            return self.shared.append(entry);
         }
         let entry = entry.to_owned();
-        self.in_turn(move |shared| shared.append(&entry)).await
+        self.in_turn(turn, move |shared| shared.append(&entry)).await
     }
 
     async fn restore(&self) -> Result<Option<Saved>, Error> {
-        self.in_turn(Shared::restore).await
+        let turn = self.turn().await;
+        self.in_turn(turn, Shared::restore).await
     }
 
-    /// Only shared syncs count changes.
+    /// Only shared syncs count changes. Without them, neither this nor `durable` waits for the state, which a write on
+    /// another thread may hold.
     fn written(&self) -> u64 {
-        self.shared.state.lock().syncs.written
+        match self.shared.settings.shared_sync {
+            true => self.shared.state.lock().syncs.written,
+            false => 0,
+        }
     }
 
     async fn durable(&self, written: u64) -> Result<(), Error> {
+        if !self.shared.settings.shared_sync {
+            return Ok(());
+        }
         loop {
             let settled = self.shared.settled.notified();
             let mut settled = std::pin::pin!(settled);

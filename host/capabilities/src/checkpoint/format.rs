@@ -162,25 +162,21 @@ pub(super) fn intact(bytes: &[u8]) -> Result<Scan, String> {
     let mut saved = Saved::of(data.payload);
     let (mut offset, mut number, mut torn) = (data.next, 1, None);
     while offset < bytes.len() && torn.is_none() {
-        let record = record_at(version, bytes, offset);
-        match record.and_then(|record| {
-            (record.number == number)
-                .then_some(record)
-                .ok_or("it has another number")
-        }) {
-            Ok(record) => {
+        let reason = match record_at(version, bytes, offset) {
+            Ok(record) if record.number == number => {
                 saved.entries.push(record.payload.to_owned());
                 (offset, number) = (record.next, number + 1);
+                continue;
             }
-            Err(reason) => {
-                torn = Some(Torn {
-                    record: number,
-                    offset: offset as u64,
-                    bytes: (bytes.len() - offset) as u64,
-                    reason,
-                });
-            }
-        }
+            Ok(_) => "it has another number",
+            Err(reason) => reason,
+        };
+        torn = Some(Torn {
+            record: number,
+            offset: offset as u64,
+            bytes: (bytes.len() - offset) as u64,
+            reason,
+        });
     }
     Ok(Scan {
         version,

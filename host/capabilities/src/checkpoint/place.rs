@@ -1,4 +1,5 @@
-//! Which files and folders a store accepts as its own, and how it reports errors of the system.
+//! Which files and folders a store accepts as its own, how it locks and writes them, and how it reports errors of the
+//! system.
 //!
 //! The store creates folders with mode 0700 and files with 0600, and narrows a wider mode of its own files. It does not
 //! touch anything but plain files of its own user (such as a symlink or another owner's file): something else put it

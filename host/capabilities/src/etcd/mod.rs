@@ -129,7 +129,7 @@ impl Error {
     }
 }
 
-/// A key and its value.
+/// A key and its value, as bytes, because other programs than guests write there, too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stored {
     /// Its name.
@@ -226,7 +226,9 @@ pub struct Changes {
     pub events: Vec<Event>,
 }
 
-/// Follows everything under one prefix.
+/// Follows everything under one prefix: a listing, then the changes after it, as long as the caller asks.
+///
+/// Has no timing: if a listing fails, the caller decides when to repeat it.
 pub struct Follow {
     api: Arc<dyn Api>,
     prefix: String,
@@ -269,7 +271,7 @@ impl Follow {
                 Err(ended) => ended,
             };
             self.watch = None;
-            // Of a compaction the caller knows already that changes are lost; the current state is not.
+            // After a compaction it lists: changes are lost, the current state is not.
             if let WatchEnd::Failed(error) = ended {
                 return Err(error);
             }

@@ -10,8 +10,9 @@ use crate::bindings::service::nftables;
 use crate::grants::{Access, NFTABLES, is_nftables_scope};
 use crate::guard::Guard;
 use crate::host::Host;
-use crate::reading::{self, Capability, Function, Granted, Need, Reading, Write};
-use crate::reading::{stored, text, the_world, unless_refused};
+use crate::reading::{
+    self, Capability, Function, Granted, Need, Reading, Write, stored, text, the_world, unless_refused,
+};
 
 impl<'a> Guard<'a> {
     /// Returns the packet filter if the guest may apply this transaction.

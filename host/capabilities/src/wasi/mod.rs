@@ -77,7 +77,8 @@ provided! {
     "wasi:random/random": random::random, HasSelf<Host>, T::host;
     "wasi:sockets/instance-network": sockets::instance_network, WasiSockets, |data| data.host().sockets();
     "wasi:sockets/ip-name-lookup": sockets::ip_name_lookup, WasiSockets, |data| data.host().sockets();
-    "wasi:sockets/network": sockets::network, WasiSockets, |data| data.host().sockets(), &bindings::sockets::network::LinkOptions::default();
+    "wasi:sockets/network": sockets::network, WasiSockets, |data| data.host().sockets(),
+        &bindings::sockets::network::LinkOptions::default();
     "wasi:sockets/tcp": sockets::tcp, WasiSockets, |data| data.host().sockets();
     "wasi:sockets/tcp-create-socket": sockets::tcp_create_socket, WasiSockets, |data| data.host().sockets();
     "wasi:sockets/udp": sockets::udp, WasiSockets, |data| data.host().sockets();

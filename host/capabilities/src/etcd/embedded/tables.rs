@@ -37,13 +37,18 @@ pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
         for row in ["compacted", "history_bytes"] {
             state.remove(row)?;
         }
-        let layout = number(&state, LAYOUT, LAYOUT_VERSION)?;
-        if layout != LAYOUT_VERSION {
-            return Err(redb::Error::Corrupted(format!(
-                "its layout {layout} is not known; this host reads {LAYOUT_VERSION}"
-            )));
+        let layout = state.get(LAYOUT)?.map(|row| row.value());
+        match layout {
+            None => {
+                state.insert(LAYOUT, LAYOUT_VERSION)?;
+            }
+            Some(LAYOUT_VERSION) => {}
+            Some(version) => {
+                return Err(redb::Error::Corrupted(format!(
+                    "its layout {version} is not known; this host reads {LAYOUT_VERSION}"
+                )));
+            }
         }
-        state.insert(LAYOUT, LAYOUT_VERSION)?;
     }
     Ok(transaction.commit()?)
 }

@@ -1,4 +1,5 @@
-//! The connection to one member of the cluster at a time. On failure, it switches to the next member.
+//! The connection to one member of the cluster at a time, its settings, and what its failures mean. On failure, it
+//! switches to the next member.
 //!
 //! ```text
 //! request -> link (made if there is none) -> member -> answer
@@ -127,8 +128,9 @@ impl Connection {
             return Err(Failed(Failure::NotSent(TOO_LATE.to_owned()), all));
         };
         let generation = current.generation;
-        let mut endpoints = self.settings.endpoints.iter().cycle();
-        let endpoint = endpoints.nth(generation).cloned().unwrap_or_default();
+        let endpoints = &self.settings.endpoints;
+        let endpoint = endpoints.get(generation % endpoints.len().max(1));
+        let endpoint = endpoint.cloned().unwrap_or_default();
         let client = match &current.client {
             Some(client) => client.clone(),
             None => match self.connect(&endpoint, until).await {
@@ -273,9 +275,9 @@ impl Tls {
 /// what the guest gets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
-    /// Nothing was done.
+    /// Nothing was sent, or etcd said that it did nothing: always repeat.
     NotSent(String),
-    /// It is unknown whether it was done.
+    /// It may have been done: repeat only reads.
     Lost(String),
     /// It was not done, and never will be.
     Refused(Error),
