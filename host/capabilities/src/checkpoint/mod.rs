@@ -63,8 +63,12 @@ pub trait Store: Send + Sync {
 /// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
     let (path, bytes) = (path.display(), text.len());
-    let too_large = || Error::Unavailable(format!("{path}: {what} is too large: {bytes} bytes"));
-    (bytes <= max).then_some(()).ok_or_else(too_large)
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(Error::Unavailable(format!(
+        "{path}: {what} is too large: {bytes} bytes"
+    )))
 }
 
 /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.

@@ -70,7 +70,7 @@ impl Connection {
     /// Sends a change. Does not repeat it if it may have been made.
     pub(super) async fn write<T, F: Future<Output = Asked<T>>>(&self, ask: impl Fn(Client) -> F) -> Result<T, Error> {
         let answer = self.ask(false, ask).await;
-        answer.map_err(|Failed(failure, endpoint)| failure.of_write(&endpoint))
+        answer.map_err(|failed| failed.failure.of_write(&failed.endpoint))
     }
 
     async fn ask<T, F: Future<Output = Asked<T>>>(
@@ -82,9 +82,9 @@ impl Connection {
         let mut pause = PAUSE_MIN;
         loop {
             let answer = self.once(is_read, until, &ask).await;
-            let may_repeat = match &answer {
-                Err(Failed(Failure::NotSent(_), _)) => true,
-                Err(Failed(Failure::Lost(_), _)) => is_read,
+            let may_repeat = match answer.as_ref().map_err(|failed| &failed.failure) {
+                Err(Failure::NotSent(_)) => true,
+                Err(Failure::Lost(_)) => is_read,
                 _ => false,
             };
             if !may_repeat || Instant::now() + pause >= until {
@@ -115,7 +115,8 @@ impl Connection {
         if failure.is_connection() {
             self.give_up(&link).await;
         }
-        Err(Failed(failure, link.endpoint))
+        let endpoint = link.endpoint;
+        Err(Failed { failure, endpoint })
     }
 
     /// Returns the connection, making it if there is none. Concurrent callers wait for the same one.
@@ -124,8 +125,10 @@ impl Connection {
         let current = timeout_at(until, self.current.lock()).await.ok();
         let current = current.filter(|current| current.client.is_some() || Instant::now() < until);
         let Some(mut current) = current else {
-            let all = self.settings.endpoints.join(", ");
-            return Err(Failed(Failure::NotSent(TOO_LATE.to_owned()), all));
+            return Err(Failed {
+                failure: Failure::NotSent(TOO_LATE.to_owned()),
+                endpoint: self.settings.endpoints.join(", "),
+            });
         };
         let generation = current.generation;
         let endpoints = &self.settings.endpoints;
@@ -137,7 +140,7 @@ impl Connection {
                 Ok(client) => current.client.insert(client).clone(),
                 Err(failure) => {
                     current.give_up();
-                    return Err(Failed(failure, endpoint));
+                    return Err(Failed { failure, endpoint });
                 }
             },
         };
@@ -178,11 +181,14 @@ impl Current {
 
 /// A failure, and the member that caused it.
 #[derive(Debug)]
-pub(super) struct Failed(pub(super) Failure, pub(super) String);
+pub(super) struct Failed {
+    pub(super) failure: Failure,
+    pub(super) endpoint: String,
+}
 
 impl Failed {
     pub(super) fn of_read(self) -> Error {
-        self.0.of_read(&self.1)
+        self.failure.of_read(&self.endpoint)
     }
 }
 

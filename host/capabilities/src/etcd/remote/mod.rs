@@ -133,7 +133,7 @@ const BEGINNINGS_MAX: u32 = 3;
 async fn list(connection: &Connection, prefix: &str, keys_only: bool) -> Result<Listing, Error> {
     for _ in 0..BEGINNINGS_MAX {
         match list_once(connection, prefix.as_bytes(), keys_only).await {
-            Err(Failed(Failure::Compacted, _)) => {}
+            Err(failed) if failed.failure == Failure::Compacted => {}
             listed => return listed.map_err(Failed::of_read),
         }
     }
@@ -161,7 +161,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> R
             }
         };
         let mut page = match connection.read(ask).await {
-            Err(Failed(Failure::TooLong, _)) if limit > 1 => {
+            Err(failed) if failed.failure == Failure::TooLong && limit > 1 => {
                 limit /= 2;
                 continue;
             }
@@ -175,7 +175,9 @@ async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> R
         if bytes > LISTING_BYTES_MAX {
             let prefix = String::from_utf8_lossy(prefix);
             let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
-            return Err(Failed(Failure::Refused(Error::Unavailable(text)), String::new()));
+            let failure = Failure::Refused(Error::Unavailable(text));
+            let endpoint = String::new();
+            return Err(Failed { failure, endpoint });
         }
         // An empty page that claims to have a successor would repeat forever.
         let is_last = !page.more() || entries.is_empty();

@@ -134,7 +134,7 @@ async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Ope
     check(connection, prefix, after).await?;
     let until = connection.deadline();
     let link = connection.link(until).await;
-    let link = link.map_err(|failed| stopped(failed.0, after))?;
+    let link = link.map_err(|failed| stopped(failed.failure, after))?;
     let next = i64::try_from(after.saturating_add(1)).unwrap_or(i64::MAX);
     let options = WatchOptions::new().with_prefix().with_progress_notify();
     let options = options.with_start_revision(next);
@@ -163,7 +163,7 @@ async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(),
         async move { client.get(prefix, Some(options)).await }
     };
     let known = connection.read(ask).await;
-    known.map(drop).map_err(|failed| stopped(failed.0, after))
+    known.map(drop).map_err(|failed| stopped(failed.failure, after))
 }
 
 fn canceled(response: &WatchResponse, after: u64) -> Stopped {
