@@ -1,4 +1,5 @@
-//! The operator's commands on a store: inspect it, check it, copy it, restore an earlier checkpoint.
+//! The operator's commands on a store: inspect it, check it, copy it, restore an earlier checkpoint, accept what
+//! remains of it.
 //!
 //! Inspecting takes no lock and writes nothing, so it works while a host runs. Copying and restoring take the locks of
 //! the stores.
