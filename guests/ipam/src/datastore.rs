@@ -9,10 +9,13 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 use trueup_guest::Level;
 
+use crate::bindings::trueup::checkpoint::store::Error as StoreError;
+use crate::key::Key;
+use crate::memory::Memory;
 use crate::metrics::{self, GAUGES};
+use crate::settings::Settings;
 use crate::stored;
 use crate::world::{World, words};
-use crate::{bindings::trueup::checkpoint::store::Error as StoreError, key::Key, memory::Memory, settings::Settings};
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;

@@ -8,7 +8,8 @@ use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniI
 use crate::datastore::{Datastore, log_pod};
 use crate::memory::{Eni, EniKey, Traits};
 use crate::metrics::{self, count};
-use crate::{stored, world::World};
+use crate::stored;
+use crate::world::World;
 
 impl Datastore {
     /// `datastore.add-eni`

@@ -6,12 +6,14 @@
 //! becomes assigned as soon as its address appears.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::{net::Ipv4Addr, rc::Rc};
+use std::net::Ipv4Addr;
+use std::rc::Rc;
 
 use serde::Deserialize;
 
 use crate::addresses::{Addresses, Cooling};
-use crate::{key::Key, stored};
+use crate::key::Key;
+use crate::stored;
 
 /// The holder of an address.
 #[derive(Clone, Debug)]
@@ -82,7 +84,9 @@ impl Memory {
 
     /// The held allocations by address.
     pub(crate) fn held(&self) -> impl Iterator<Item = (Ipv4Addr, &Holder)> {
-        (self.held.iter()).filter_map(|&address| Some((address, self.holder(address)?)))
+        self.held
+            .iter()
+            .filter_map(|&address| Some((address, self.holder(address)?)))
     }
 
     /// The number of interfaces.

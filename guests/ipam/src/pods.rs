@@ -6,7 +6,11 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
-use crate::{key::Key, memory::Holder, metrics, stored, world::World};
+use crate::key::Key;
+use crate::memory::Holder;
+use crate::metrics;
+use crate::stored;
+use crate::world::World;
 
 impl Datastore {
     /// `datastore.assign-pod-ipv4-address`: assigns an address, stores it, and undoes everything if that fails. The key

@@ -8,16 +8,19 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::{fmt::Display, net::Ipv4Addr};
+use std::fmt::Display;
+use std::net::Ipv4Addr;
 
 use trueup_guest::Level;
 
+use crate::bindings::exports::trueup::ipam::datastore::Error;
+use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::{Datastore, StoreState, log_pod};
+use crate::key::Key;
 use crate::memory::Holder;
 use crate::settings::{Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
-use crate::{bindings::exports::trueup::ipam::datastore::Error, bindings::trueup::cri::sandboxes::Sandbox, key::Key};
 
 impl Datastore {
     /// `datastore.read-backing-store`

@@ -3,15 +3,20 @@
 //! Without settings. `restore` accepts only what this guest could have written: otherwise two keys with one address
 //! would live on.
 
-use std::{collections::BTreeSet, net::Ipv4Addr};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Guest, Imports, snapshot, text};
 
+use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::datastore::{Datastore, StoreState};
+use crate::json::Members;
+use crate::key::Key;
 use crate::memory::{Holder, Memory, Traits};
-use crate::{bindings::exports::trueup::ipam::datastore::IpamKey, json::Members, key::Key, settings::Settings};
-use crate::{stored::Rest, world::World};
+use crate::settings::Settings;
+use crate::stored::Rest;
+use crate::world::World;
 
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";

@@ -8,14 +8,18 @@
 //! entries --------------------+-> allocations in order, times of unassignment
 //! ```
 
-use std::{collections::BTreeMap, net::Ipv4Addr, rc::Rc};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trueup_guest::{snapshot, text};
 
+use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::json::{self, Members};
-use crate::{bindings::exports::trueup::ipam::datastore::IpamKey, key::Key, memory::Holder};
+use crate::key::Key;
+use crate::memory::Holder;
 
 /// The version of the checkpoint's format.
 const VERSION: &str = "vpc-cni-ipam/1";

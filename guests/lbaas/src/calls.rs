@@ -3,10 +3,12 @@
 use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
+use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::own::{self, Own};
-use crate::{desired::DesiredState, input, order, outcome, plan, reconcile as rounds, settings::Settings};
-use crate::{status as service, world::World};
+use crate::settings::Settings;
+use crate::world::World;
+use crate::{input, order, outcome, plan, reconcile as rounds, status as service};
 
 /// `reconciliation.reconcile-check`
 ///

@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::Level;
 
+use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{ObjectRef, Spec, State};
 use crate::metrics::{self, Tally};
+use crate::order;
+use crate::outcome;
+use crate::plan;
+use crate::reconcile::Reconcile;
 use crate::world::{World, complete};
-use crate::{bindings::exports::trueup::lbaas::reconciliation::Error, bindings::trueup::lbaas::api::Error as ApiError};
-use crate::{order, outcome, plan, reconcile::Reconcile};
 
 /// A resource that a load balancer waits for.
 pub(crate) struct Awaited {

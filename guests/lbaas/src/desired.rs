@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use trueup_guest::{address::Address, words};
+use trueup_guest::address::Address;
+use trueup_guest::words;
 
 use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Mode, Server, Spec};
 
@@ -151,7 +152,9 @@ impl DesiredState<'_> {
         let of_parent = row.and_then(|row| Some((row, self.ports.get(row)?)));
         match spec {
             Spec::Backend(found) => {
-                let row = (self.ports).binary_search_by(|port| words::compare(&port.name, &found.name));
+                let row = self
+                    .ports
+                    .binary_search_by(|port| words::compare(&port.name, &found.name));
                 let is_same = found.mode == Mode::Tcp && found.health_check == HEALTH_CHECK;
                 row.ok().filter(|_| is_same).map(|row| self.cell(row, BACKEND))
             }

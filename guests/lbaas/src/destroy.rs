@@ -3,11 +3,14 @@
 //! A conflict ends when the referring resource is gone; another failure may end too. After the passes the guest does
 //! not wait: the next list shows what is gone.
 
+use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef};
 use crate::metrics::{self, Tally};
+use crate::order;
+use crate::outcome;
+use crate::reconcile::Reconcile;
 use crate::world::{World, complete};
-use crate::{bindings::exports::trueup::lbaas::reconciliation::Error, bindings::trueup::lbaas::api::Error as ApiError};
-use crate::{order, outcome, reconcile::Reconcile};
 
 /// A resource to destroy.
 struct Doomed {

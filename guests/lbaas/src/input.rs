@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest::{address::Address, text::quoted};
+use trueup_guest::address::Address;
+use trueup_guest::text::quoted;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
 use crate::desired::{DesiredState, Port, Target, joined};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{bindings::trueup::lbaas::types::Kind, order, world::World};
+use crate::bindings::trueup::lbaas::types::Kind;
+use crate::order;
+use crate::world::World;
 
 /// A counter, and its label for the kind of resource.
 pub type Counter = (&'static str, &'static str);

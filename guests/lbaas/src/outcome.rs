@@ -2,8 +2,10 @@
 
 use std::mem::discriminant;
 
-use crate::{bindings::exports::trueup::lbaas::reconciliation::Error, bindings::trueup::lbaas::api::Error as ApiError};
-use crate::{bindings::trueup::lbaas::types::ObjectRef, order};
+use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::lbaas::types::ObjectRef;
+use crate::order;
 
 /// How many resources a log line names; the caller gets all of them.
 const NAMED_MAX: usize = 10;

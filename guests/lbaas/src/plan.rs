@@ -1,4 +1,5 @@
-//! Decides for one load balancer what its own resources need: changes, a reset, or time.
+//! Decides for one load balancer what its own resources need: changes, a reset, or time. For all load balancers, it is
+//! one plan of the changes, or why there is none.
 //!
 //! Pure, and n log n. Each own resource finds what it fulfils of the desired state. Then the plan creates what has no
 //! resource, and destroys each resource that is not desired. It never changes anything in place.
@@ -11,9 +12,10 @@
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Plan};
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 use crate::desired::{BACKEND, DesiredState, FRONTEND};
+use crate::order;
+use crate::outcome;
 use crate::own::{Found, Own};
 use crate::settings::{FailedObjects, Settings};
-use crate::{order, outcome};
 
 /// What one load balancer needs.
 #[derive(Debug)]

@@ -7,13 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::Level;
 
+use crate::backoff;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
+use crate::create::Awaited;
+use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
+use crate::order;
+use crate::outcome;
+use crate::own;
 use crate::plan::{self, Verdict};
+use crate::settings::Settings;
 use crate::world::{World, complete};
-use crate::{backoff, bindings::trueup::lbaas::api::Error as ApiError, create::Awaited, desired::DesiredState, order};
-use crate::{outcome, own, settings::Settings};
 
 /// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {
@@ -102,8 +108,8 @@ impl<W: World> Reconcile<'_, W> {
     /// The work of each open load balancer in this round; closes one that has none.
     fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
         let identifiers = &self.desired.load_balancers;
-        let mut open: Vec<_> = (identifiers.iter().zip(own::split(identifiers, listed)).enumerate()).collect();
-        open.retain(|(balancer, _)| self.is_open(*balancer));
+        let owned = identifiers.iter().zip(own::split(identifiers, listed)).enumerate();
+        let open: Vec<_> = owned.filter(|(balancer, _)| self.is_open(*balancer)).collect();
         let of_open = open.iter().flat_map(|(_, (_, own))| own);
         let retrieved = of_open.map(|found| order::kind(&found.object.spec));
         Tally::of(retrieved).send(self.world, metrics::RETRIEVED);

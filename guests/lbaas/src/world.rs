@@ -1,6 +1,7 @@
 //! Everything that a call may ask, as one argument: the API, the clock, randomness, the log and metrics.
 
-use trueup_guest::{Clock, Telemetry, bindings::trueup::host::clock};
+use trueup_guest::bindings::trueup::host::clock;
+use trueup_guest::{Clock, Telemetry};
 
 use crate::bindings::trueup::host::random;
 use crate::bindings::trueup::lbaas::api::{self, Error as ApiError};

@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 
 use trueup_guest::address::Address;
 
+use crate::bindings::trueup::kube::types;
 use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
 use crate::renderer::{IDENTITIES, label};
+use crate::settings::Settings;
+use crate::uplink::Uplink;
 use crate::values::{
     ANY_VRF, DNat44, IdentityMapping, Interface, LocalIp, Nat44Global, PoolAddress, Protocol, StaticMapping, TwiceNat,
     VirtualReassembly,
 };
-use crate::{bindings::trueup::kube::types, settings::Settings, uplink::Uplink, world::World};
+use crate::world::World;
 
 /// The DNAT.
 pub(crate) fn of_service(
@@ -38,7 +41,9 @@ pub(crate) fn of_service(
     let mut st_mappings = Vec::new();
     for (addresses, number, twice_nat) in kinds {
         for &address in addresses {
-            let reached = (ports.iter()).filter(|(port, _, local_ips)| number(port) != 0 && !local_ips.is_empty());
+            let reached = ports
+                .iter()
+                .filter(|(port, _, local_ips)| number(port) != 0 && !local_ips.is_empty());
             st_mappings.extend(reached.map(|(port, protocol, local_ips)| StaticMapping {
                 external_ip: address,
                 external_port: number(port),
@@ -165,7 +170,9 @@ pub(crate) fn global<'i>(settings: &'i Settings, frontends: &'i [String], backen
     };
     let of_uplink = uplink.map(|uplink| pool(uplink.address, false));
     let of_loopback = settings.loopback.map(|address| pool(address, true));
-    let virtual_reassembly = (settings.drop_fragments).then_some(VirtualReassembly { drop_fragments: true });
+    let virtual_reassembly = settings
+        .drop_fragments
+        .then_some(VirtualReassembly { drop_fragments: true });
     Nat44Global {
         forwarding: true,
         nat_interfaces: frontends.chain(backends).chain(out).collect(),

@@ -15,8 +15,9 @@
 
 use trueup_guest::Imports;
 
+use crate::bindings::exports::trueup::service::renderer as exported;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::{bindings::exports::trueup::service::renderer as exported, renderer::Renderer};
+use crate::renderer::Renderer;
 
 mod bindings;
 mod dnat;

@@ -1,13 +1,19 @@
-//! The exported functions: the received events, and their state in the database.
+//! The exported functions: the received events, their state in the database, the keys under which the agent finds it,
+//! and the snapshot.
 //!
 //! A change costs only the services that it affects; only a resync walks over everything.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::{Guest, address::Address, bindings::trueup::etcd::kv::KeyValue, etcd, snapshot};
+use trueup_guest::address::Address;
+use trueup_guest::bindings::trueup::etcd::kv::KeyValue;
+use trueup_guest::{Guest, etcd, snapshot};
 
+use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
+use crate::dnat;
+use crate::settings::Settings;
+use crate::world::World;
 use crate::writes::{Cache, Writes};
-use crate::{bindings::trueup::kube::types::ObjectId, dnat, settings::Settings, world::World};
 
 /// The state between calls, whatever became of writes; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use trueup_guest::{address::Address, network::Network, settings::Given};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
+use trueup_guest::settings::Given;
 
 use crate::uplink::{Uplink, Wiring};
 

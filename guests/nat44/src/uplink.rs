@@ -2,7 +2,8 @@
 //!
 //! Pure: decided once, from the settings.
 
-use trueup_guest::{address::Address, network::Network};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
 
 /// The default interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

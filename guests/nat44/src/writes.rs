@@ -1,9 +1,11 @@
-//! Pending writes, without what the database has, in transactions that it accepts.
+//! Pending writes, without what the database has, in transactions that it accepts. The cache is what is known of the
+//! database under the agent's keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use trueup_guest::{bindings::trueup::etcd::kv::Operation, etcd};
+use trueup_guest::bindings::trueup::etcd::kv::Operation;
+use trueup_guest::etcd;
 
 use crate::world::World;
 

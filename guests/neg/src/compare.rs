@@ -5,9 +5,10 @@
 use std::cmp::Ordering;
 
 use crate::address::{self, Rank};
+use crate::bindings::trueup::neg::types::Endpoint;
 use crate::entry::{self, Entry, Set, View};
+use crate::filter::Committed;
 use crate::operations::{Kind, Operation};
-use crate::{bindings::trueup::neg::types::Endpoint, filter::Committed};
 
 /// The listed endpoints, in order: valid addresses become canonical, other text stays.
 pub fn listed(endpoints: Vec<Endpoint>) -> Set {

@@ -2,7 +2,8 @@
 //!
 //! Parses each address once, when an endpoint comes in. Comparisons use numbers, and texts only if those are equal.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use trueup_guest::words;
 

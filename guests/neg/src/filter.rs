@@ -7,9 +7,10 @@
 //! add, remove -> migration endpoints taken out -> congestion? -> largest location -> first few put back into remove
 //! ```
 
+use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
 use crate::entry::{self, Groups, Mark, Set, View};
-use crate::{bindings::exports::trueup::neg::migrator::Filtered, settings::Settings};
+use crate::settings::Settings;
 
 /// Subtracted from a product before rounding up: 0.07 of 100 is 7, though the product in binary is slightly above it.
 const ROUNDING: f64 = 0.000_000_001;

@@ -19,9 +19,11 @@
 
 use trueup_guest::Imports;
 
+use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
-use crate::{bindings::exports::trueup::guest::timer_events, bindings::trueup::neg::types::EndpointGroup, neg::Neg};
+use crate::bindings::trueup::neg::types::EndpointGroup;
+use crate::neg::Neg;
 
 pub mod address;
 pub mod bindings;

@@ -4,9 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::entry::Groups;
 use crate::filter::{self, Committed, Decision};
+use crate::metrics;
+use crate::settings::Settings;
 use crate::world::{Pending, World};
-use crate::{entry::Groups, metrics, settings::Settings};
 
 /// The state of the migrator; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

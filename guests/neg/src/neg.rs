@@ -1,4 +1,4 @@
-//! One instance: its settings, and the state that its migrator and its syncer share.
+//! One instance: its settings, and the state that its migrator and its syncer share, with its snapshot.
 //!
 //! Each public function is an export of the world; `syncer` has those of that interface.
 
@@ -7,9 +7,15 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::{Guest, Imports, snapshot};
 
+use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
-use crate::{bindings::exports::trueup::neg::migrator::Filtered, entry, filter::Committed, migrator::Migrator};
-use crate::{operations::Operations, retry::Retry, settings::Settings, world::World};
+use crate::entry;
+use crate::filter::Committed;
+use crate::migrator::Migrator;
+use crate::operations::Operations;
+use crate::retry::Retry;
+use crate::settings::Settings;
+use crate::world::World;
 
 /// The state of an instance; as JSON in the form of a snapshot, with the members in this order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -89,8 +95,10 @@ impl Guest for Neg {
     }
 
     fn snapshot(&self) -> String {
-        let version = VERSION;
-        snapshot::write(&Snapshot { version, neg: self })
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            neg: self,
+        })
     }
 
     fn restore(&mut self, snapshot: &str) -> Result<(), String> {

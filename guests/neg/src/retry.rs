@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bindings::trueup::neg::api::Error;
+use crate::metrics;
+use crate::settings::Settings;
 use crate::world::{Pending, World};
-use crate::{bindings::trueup::neg::api::Error, metrics, settings::Settings};
 
 /// The retries of one kind; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

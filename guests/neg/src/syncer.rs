@@ -15,9 +15,11 @@ use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::compare::{self, Flying};
 use crate::entry::{Groups, Mark, Set};
 use crate::filter::{Committed, Decision};
+use crate::metrics;
+use crate::neg::Neg;
 use crate::operations::{Kind, Operation};
+use crate::target;
 use crate::world::{self, World};
-use crate::{metrics, neg::Neg, target};
 
 impl Neg {
     /// `syncer.sync`
@@ -237,7 +239,8 @@ impl Neg {
 
     /// If no operation of the migration is in flight, the migrator continues with their result.
     fn end_migration(&mut self, world: &mut impl World) {
-        if !(self.operations.by_number.values()).any(|operation| operation.is_migration) {
+        let mut in_flight = self.operations.by_number.values();
+        if !in_flight.any(|operation| operation.is_migration) {
             let failure = self.operations.failure.take();
             self.migrator.end_detachment(world, &self.settings, failure.as_deref());
         }
@@ -282,7 +285,11 @@ impl Neg {
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        let endpoints = (self.operations.by_number.values()).map(|operation| operation.endpoints.len());
+        let endpoints = self
+            .operations
+            .by_number
+            .values()
+            .map(|operation| operation.endpoints.len());
         world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], endpoints.sum());
     }
 }

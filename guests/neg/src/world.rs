@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Clock, Telemetry};
 
+use crate::bindings::trueup::host::timers;
 use crate::bindings::trueup::neg::api::{self, Error, NegRef};
-use crate::{bindings::trueup::host::timers, bindings::trueup::neg::types::Endpoint};
+use crate::bindings::trueup::neg::types::Endpoint;
 
 trueup_guest::world! {
     /// The guest's imports.

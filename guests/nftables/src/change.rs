@@ -1,9 +1,10 @@
-//! The commands that turn the observed contents of a table into the desired ones.
+//! The commands that turn the observed contents of a table into the desired ones, and the statements of their rules.
 //!
 //! Pure. Leaves out what stays the same. Removes elements before the chains that they lead to, and adds chains before
 //! the elements that will lead to them.
 
-use std::{fmt::Display, rc::Rc};
+use std::fmt::Display;
+use std::rc::Rc;
 
 use crate::ruleset::{Balance, Chain, Content, Elements, Family, Key, Map, Verdict};
 use crate::transaction::{POD_SUBNETS, Table};

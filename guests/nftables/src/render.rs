@@ -1,6 +1,6 @@
 //! One service's part of one family's table: its chains, and the keys that it claims.
 //!
-//! Pure. Knows no other services: `claims` decides which of several gets a key. Leaves out invalid addresses.
+//! Pure. Knows no other services: `step` decides which of several gets a key. Leaves out invalid addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

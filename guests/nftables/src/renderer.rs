@@ -1,17 +1,22 @@
 //! The exported functions: the state that the packet filter acknowledged, and each change to it as one transaction.
 //!
-//! A change costs only the services that it affects, not all of them: see `step`.
+//! A change costs only the services that it affects, not all of them: see `step`. The snapshot has the acknowledged
+//! services, and the settings in effect when they were rendered.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Guest, Imports, Level, Telemetry, snapshot};
 
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::nftables;
+use crate::bindings::trueup::service::types::ContivService;
+use crate::change::Change;
 use crate::render::{Part, no_addresses};
 use crate::ruleset::{Content, Family};
+use crate::settings::Settings;
 use crate::step::{Claims, Step};
-use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::nftables};
-use crate::{bindings::trueup::service::types::ContivService, change::Change, settings::Settings, transaction};
+use crate::transaction;
 
 /// Transactions that the packet filter accepted.
 const TRANSACTIONS: &str = "nftables_transactions_total";
@@ -222,7 +227,7 @@ impl Renderer {
 }
 
 trueup_guest::world! {
-    /// The guest's imports.
+    /// Everything that a call may ask, as one argument: the packet filter, the log and metrics.
     pub(crate) trait World: Telemetry {
         fn apply(ruleset: &str) -> Result<(), String> = nftables::apply;
     }

@@ -3,7 +3,9 @@
 //! Pure data. Chains with equal contents have equal rules, and chains with different contents different ones, so that a
 //! change is found without writing rules.
 
-use std::{collections::BTreeMap, fmt, rc::Rc};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
 
 use serde::Serialize;
 use trueup_guest::address::Address;

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trueup_guest::{network::Network, settings::Given, snapshot};
+use trueup_guest::network::Network;
+use trueup_guest::settings::Given;
+use trueup_guest::snapshot;
 
 use crate::ruleset::Family;
 

@@ -1,14 +1,18 @@
 //! One family's part of a change to some services: the old and the new state of these alone, and of the keys that they
 //! claim.
 //!
-//! Pure. A service's rules are its own; a key may belong to another service, before or after.
+//! Pure. A service's rules are its own; a key may belong to another service, before or after: of several services that
+//! claim it, the first by id gets it. When that one goes, the next one gets the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::types::ContivService;
+use crate::change::Change;
+use crate::render::Part;
 use crate::ruleset::{Content, Family, Key, Verdict};
-use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::types::ContivService, change::Change};
-use crate::{render::Part, transaction};
+use crate::transaction;
 
 /// Claims of some services.
 type OfServices<'i> = Vec<(&'i ObjectId, BTreeMap<Key, Verdict>)>;
@@ -52,7 +56,10 @@ impl<'i> Step<'i> {
             if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
                 self.before.add(key, verdict.clone());
             }
-            let own = (self.claiming.iter()).filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
+            let own = self
+                .claiming
+                .iter()
+                .filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
             let first = own.chain(claims.holder(key, &changing)).min_by_key(|&(id, _)| id);
             if let Some((_, verdict)) = first {
                 self.after.add(key, verdict.clone());

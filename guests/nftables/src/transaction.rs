@@ -1,4 +1,5 @@
-//! One transaction as text: `{"nftables":[{"metainfo":...}, command, ...]}`, compact.
+//! One transaction as text: `{"nftables":[{"metainfo":...}, command, ...]}`, compact. And the base: the
+//! commands for a table without services.
 //!
 //! The text of a resync with 100,000 endpoints is 60 MB. The code writes it twice, first only to measure it: a growing
 //! text would need three times its size, and an instance has 256 MiB.
@@ -6,7 +7,8 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use trueup_guest::{network::Network, text};
+use trueup_guest::network::Network;
+use trueup_guest::text;
 
 use crate::change::{Change, goto};
 use crate::ruleset::{Family, Key, Verdict};
@@ -25,7 +27,10 @@ pub(crate) struct Part<'c> {
 
 /// The text; `None` if there is nothing to do.
 pub(crate) fn of_parts(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
-    if (parts.iter()).all(|part| !part.with_base && part.change == Change::default()) {
+    if parts
+        .iter()
+        .all(|part| !part.with_base && part.change == Change::default())
+    {
         return None;
     }
     let length = write(settings, parts, Length(0)).0;

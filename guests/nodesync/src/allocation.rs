@@ -4,11 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest::{bindings::trueup::etcd::kv, etcd};
+use trueup_guest::bindings::trueup::etcd::kv;
+use trueup_guest::etcd;
 
+use crate::bindings::exports::trueup::nodesync::node_sync::Error;
+use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
 use crate::view::{Addresses, read_addresses};
-use crate::{bindings::exports::trueup::nodesync::node_sync::Error, node_sync::NodeSync, world::World};
+use crate::world::World;
 
 /// The database's error as the answer of a call.
 impl From<kv::Error> for Error {

@@ -6,12 +6,16 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::{etcd, network::Network};
+use trueup_guest::etcd;
+use trueup_guest::network::Network;
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, Error, VppNode};
+use crate::bindings::trueup::kube::types::Node as KubeNode;
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
+use crate::record;
+use crate::settings::Settings;
 use crate::view::{Addresses, Kube, Record, View, read_addresses};
-use crate::{bindings::trueup::kube::types::Node as KubeNode, record, settings::Settings, world::World};
+use crate::world::World;
 
 /// Nodes with an id.
 const NODES: &str = "nodesync_nodes";
@@ -30,8 +34,10 @@ pub(crate) struct Stored {
 impl Stored {
     /// The addresses that the database certainly holds.
     pub(crate) fn known(addresses: Addresses) -> Self {
-        let is_known = true;
-        Self { addresses, is_known }
+        Self {
+            addresses,
+            is_known: true,
+        }
     }
 
     fn is(&self, addresses: &Addresses) -> bool {
@@ -40,7 +46,7 @@ impl Stored {
 }
 
 /// The state of an instance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct NodeSync {
     pub(crate) settings: Settings,
     /// `node-sync.get-node-id`: 0 before the first successful resync; constant afterwards.
@@ -56,7 +62,10 @@ impl NodeSync {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            ..Self::default()
+            id: 0,
+            view: View::default(),
+            wanted: None,
+            stored: Stored::default(),
         }
     }
 
@@ -86,7 +95,9 @@ impl NodeSync {
 
     /// This node's id, and the addresses that the database holds of it.
     fn own_record(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Result<(u32, Addresses), Error> {
-        let own = (records.iter()).filter(|(_, record)| record.name == self.settings.node_name);
+        let own = records
+            .iter()
+            .filter(|(_, record)| record.name == self.settings.node_name);
         let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
         if ids.len() > 1 {
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");

@@ -3,7 +3,7 @@
 use trueup_guest::settings::{FILLED, Given};
 
 /// The guest's settings. Their names are those in JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// This node's name in Kubernetes. Not empty once the settings are parsed.
     pub(crate) node_name: String,

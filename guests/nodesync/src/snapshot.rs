@@ -5,11 +5,14 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::{Guest, Imports, address::Address, network::Network, snapshot};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
+use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::node_sync::{NodeSync, Stored};
+use crate::settings::Settings;
 use crate::view::{Addresses, Kube, Record, View};
-use crate::{settings::Settings, world::World};
+use crate::world::World;
 
 /// The layout of the text.
 const VERSION: u64 = 1;

@@ -1,14 +1,16 @@
 //! The known state of the other nodes: their records by id, and the facts from Kubernetes by name.
 //!
-//! Pure. A node combines its record with the facts from Kubernetes. Of several records with one name the one with the
+//! Pure but for the log. A node combines its record with the facts from Kubernetes. Of several records with one name the one with the
 //! lowest id counts, on all nodes alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::{address::Address, network::Network};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
 
 use crate::bindings::trueup::kube::types::{Node as KubeNode, NodeAddress, NodeAddressType};
-use crate::{bindings::trueup::nodesync::types::Node, world::World};
+use crate::bindings::trueup::nodesync::types::Node;
+use crate::world::World;
 
 /// Addresses of one node on the data plane: without duplicates, in order, whatever their spelling. IPv4 before IPv6, by
 /// number, then by prefix length.

@@ -3,7 +3,9 @@
 //! An IPv4-mapped IPv6 address is the IPv4 address in every respect. Names, zones, brackets, prefix lengths and blanks
 //! are no part of an address.
 
-use std::{cmp::Ordering, fmt, net::IpAddr};
+use std::cmp::Ordering;
+use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 

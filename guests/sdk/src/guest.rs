@@ -1,6 +1,7 @@
 //! The life of an instance: its settings, its state, and its snapshot.
 
-use std::{cell::RefCell, thread::LocalKey};
+use std::cell::RefCell;
+use std::thread::LocalKey;
 
 use crate::{Imports, Level, Telemetry, snapshot};
 

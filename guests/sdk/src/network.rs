@@ -3,7 +3,8 @@
 //! The address keeps its host bits until the caller asks for the network alone. An IPv4-mapped IPv6 address has no
 //! network here: whether its prefix length counts from the IPv4 or the IPv6 start would be a guess.
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

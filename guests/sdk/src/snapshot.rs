@@ -1,7 +1,8 @@
 //! Snapshots: a JSON object that holds the state and the version that wrote it, or the writer alone if there is no
 //! state.
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::text;

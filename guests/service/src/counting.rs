@@ -1,6 +1,7 @@
 //! Counts of this thread, for tests of the cost: each since a test last took it.
 
-use std::{cell::Cell, thread::LocalKey};
+use std::cell::Cell;
+use std::thread::LocalKey;
 
 thread_local! {
     /// Combined services.

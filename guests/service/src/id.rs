@@ -1,11 +1,13 @@
 //! The id of a Kubernetes object, stored once and shared by the indexes that use it.
 
-use std::{cmp::Ordering, rc::Rc};
+use std::cmp::Ordering;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::words;
 
-use crate::{bindings::trueup::kube::types::ObjectId, bindings::trueup::service::types::ContivService};
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::types::ContivService;
 
 /// Ordered by namespace, then name, by their bytes. As JSON the list of the two, which serde reads as a record.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

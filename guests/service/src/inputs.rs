@@ -1,13 +1,18 @@
-//! The parsed inputs: the renderers' configuration follows from them.
+//! The parsed inputs, with the wiring of this node: which addresses are local, and which interfaces exist without pods.
+//! The renderers' configuration follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize, Serializer};
-use trueup_guest::{address::Address, network::Network};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, CustomIpAllocation, NodeContext, State};
-use crate::{bindings::trueup::kube::types::Service as KubeService, bindings::trueup::service::types::ContivService};
-use crate::{id::Id, parse, world::World};
+use crate::bindings::trueup::kube::types::Service as KubeService;
+use crate::bindings::trueup::service::types::ContivService;
+use crate::id::Id;
+use crate::parse;
+use crate::world::World;
 
 /// A pod of this node, or of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,8 @@
 use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::service::processor::{self as exported, Event, State};
-use crate::{bindings::trueup::kube::types::ObjectId, processor::Processor};
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::processor::Processor;
 
 mod bindings;
 #[cfg(test)]

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::{address::Address, network};
+use trueup_guest::address::Address;
+use trueup_guest::network;
 
 use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, LocalPod};
 use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId, Service as KubeService};
+use crate::bindings::trueup::nodesync::types::Node;
 use crate::bindings::trueup::service::types::{ContivService, ServicePort, TrafficPolicy};
+use crate::id::Id;
 use crate::inputs::{Endpoints, Pod, Subset};
-use crate::{bindings::trueup::nodesync::types::Node, id::Id, view, world::World};
+use crate::view;
+use crate::world::World;
 
 /// The address, or a warning that names its role.
 pub(crate) fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
@@ -109,7 +113,10 @@ pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllo
 pub(crate) fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
-        let data_plane = (node.vpp_ip_addresses.iter()).map(|text| network::without_prefix_len(text));
+        let data_plane = node
+            .vpp_ip_addresses
+            .iter()
+            .map(|text| network::without_prefix_len(text));
         let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
         ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
     }

@@ -5,10 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bindings::exports::trueup::service::processor::{Event, LocalPod, State};
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::id::Id;
 use crate::inputs::{Inputs, Pod};
+use crate::parse;
+use crate::rendering::Rendering;
+use crate::settings::Settings;
 use crate::view::View;
 use crate::world::{Rendered, World};
-use crate::{bindings::trueup::kube::types::ObjectId, id::Id, parse, rendering::Rendering, settings::Settings};
 
 /// Contiv-services.
 const SERVICES: &str = "service_services";

@@ -9,8 +9,9 @@ use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::id::{Id, by_id};
+use crate::interfaces::Interfaces;
+use crate::processor::Known;
 use crate::world::{Rendered, World};
-use crate::{interfaces::Interfaces, processor::Known};
 
 /// The acknowledged state.
 #[derive(Clone, Debug, Default)]

@@ -4,17 +4,22 @@
 //! computes another one. Without settings. Uses rows instead of members, so that a cluster of many services fits the
 //! limits of an answer.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize, Serializer};
-use trueup_guest::{Guest, Imports, address::Address, snapshot};
+use trueup_guest::address::Address;
+use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
 use crate::bindings::trueup::service::types::{ContivService, PortBackends, ServicePort, TrafficPolicy};
 use crate::id::{Id, by_id};
 use crate::inputs::{Inputs, Pod, Subset, Wiring};
 use crate::processor::{Known, Processor};
-use crate::{rendering::Rendering, settings::Settings, view::View, world::World};
+use crate::rendering::Rendering;
+use crate::settings::Settings;
+use crate::view::View;
+use crate::world::World;
 
 /// The layout of the text.
 const VERSION: u64 = 1;
@@ -73,7 +78,10 @@ fn port_rows<S: Serializer>(ports: &[ServicePort], serializer: S) -> Result<S::O
 /// The port's name, and for each backend: ip, port, local, host-network
 fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Result<S::Ok, S::Error> {
     let rows = backends.iter().map(|of| {
-        let backends = (of.backends.iter()).map(|of| (&of.ip, of.port, of.local, of.host_network));
+        let backends = of
+            .backends
+            .iter()
+            .map(|of| (&of.ip, of.port, of.local, of.host_network));
         (&of.port_name, backends.collect::<Vec<_>>())
     });
     serializer.collect_seq(rows)

@@ -1,15 +1,19 @@
-//! What follows from the inputs, except the services themselves, with indexes of what an event touches.
+//! What follows from the inputs, with indexes of what an event touches: the share of each pod, redirections of endpoint
+//! addresses, and each service combined with its endpoints, which is not stored.
 //!
 //! Pure. Everything here can be derived from the inputs; it is stored so that an event costs only what it touches,
 //! however many other services exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::{address::Address, network};
+use trueup_guest::address::Address;
+use trueup_guest::network;
 
+use crate::bindings::exports::trueup::service::processor::CustomInterface;
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
+use crate::id::Id;
 use crate::inputs::{Endpoints, Inputs, Location, Subset, Wiring};
-use crate::{bindings::exports::trueup::service::processor::CustomInterface, id::Id, interfaces::Interfaces};
+use crate::interfaces::Interfaces;
 
 /// The indexes, and both sets of interfaces.
 #[derive(Clone, Debug, Default)]

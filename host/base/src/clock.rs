@@ -3,9 +3,10 @@
 //! There are two clocks: the machine's, and a virtual one for scenarios, plans and benchmarks, which moves only on
 //! request or when slept on.
 
+use std::pin::Pin;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{pin::Pin, sync::LazyLock};
 
 /// Ends when a sleep is over. Boxed, so that clocks can be `Arc<dyn Clock>`.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -24,11 +24,14 @@
 //! handle        taken                                     over
 //! ```
 
+use std::fmt;
 use std::ops::{Add, Sub};
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The remaining time of a fence that is always open: a century, so that it can be added to any clock.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

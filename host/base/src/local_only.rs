@@ -4,9 +4,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use axum::extract::Request;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::{extract::Request, http::uri::Authority, middleware::Next};
 
 /// A page may load only from its own origin, and no page may frame it. Styles that scripts set on elements are not
 /// inline styles.

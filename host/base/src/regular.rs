@@ -7,7 +7,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// The maximum size of a file with a token, a key, a certificate or one small record, in bytes.
 pub const SMALL: u64 = 1 << 20;

@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::{os::unix::fs::OpenOptionsExt as _, path::Path};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
-use crate::{folder, regular::folder_of};
+use crate::folder;
+use crate::regular::folder_of;
 
 /// State is for the host's user alone.
 const FILE_MODE: u32 = 0o600;

@@ -3,8 +3,10 @@
 //!
 //! Only rewrites texts; never decides whether something is an error.
 
+use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::{Display, Write as _};
-use std::{borrow::Cow, error::Error, io};
+use std::io;
 
 /// The maximum size of a displayed error in bytes: the host's longest own error names five objects and a few paths.
 pub const ERROR_BYTES_MAX: usize = 4 << 10;

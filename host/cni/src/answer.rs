@@ -4,11 +4,13 @@
 
 use std::net::Ipv4Addr;
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{CniError, DECODING, IO, TRY_AGAIN_LATER};
-use crate::{host::Line, request::PROTOCOL};
+use crate::host::Line;
+use crate::request::PROTOCOL;
 
 /// What the host said.
 #[derive(Clone, PartialEq, Debug, Deserialize)]

@@ -1,9 +1,11 @@
-//! The `CNI_*` variables: which command, for which container and interface.
+//! The `CNI_*` variables: which command, for which container and interface. The command is the question to the host;
+//! `plan` adds to it what the configuration says.
 //!
 //! Pure but for `Variables::of_process`.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
-use std::{env, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 

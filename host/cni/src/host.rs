@@ -3,8 +3,11 @@
 //! Handles bytes, not their meaning.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::{os::unix::net::UnixStream, path::Path, thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::{CniError, DECODING, IO, TRY_AGAIN_LATER};
 

@@ -25,9 +25,12 @@ mod result;
 mod spool;
 mod version;
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
-use std::{ffi::OsString, os::unix::fs::PermissionsExt, path::Path, process::ExitCode};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
@@ -57,7 +60,8 @@ fn main() -> ExitCode {
 /// The plugin's name there: the `type` in `ipam`.
 const NAME: &str = "trueup-cni";
 
-/// Copies this program into a folder where a runtime looks for plugins, and replaces an earlier one.
+/// `trueup-cni install FOLDER`: copies this program into a folder where a runtime looks for plugins, and replaces an
+/// earlier one.
 ///
 /// For an init container: the image has no shell and no `cp`. A runtime may call the plugin meanwhile, so the old file
 /// stays complete until the new one replaces it.

@@ -5,8 +5,10 @@
 use serde_json::Value;
 
 use crate::answer::{Allocation, Answer};
+use crate::environment::What;
 use crate::error::{CniError, NOT_AVAILABLE, OTHER_ADDRESS, TRY_AGAIN_LATER, UNKNOWN_CONTAINER};
-use crate::{environment::What, plan::Ask, result};
+use crate::plan::Ask;
+use crate::result;
 
 /// How a command succeeds.
 #[derive(Clone, PartialEq, Debug)]

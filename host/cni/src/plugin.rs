@@ -1,17 +1,24 @@
 //! One call of the plugin: plan, ask, conclude, carry out the conclusion, and report it: stdout for the caller, a line
 //! on stderr for the runtime's log, the exit status.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::panic::{self, UnwindSafe};
-use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::configuration::{Input, Settings};
 use crate::environment::{Variables, What};
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
+use crate::host;
 use crate::outcome::{Outcome, conclude};
 use crate::plan::{Ask, plan};
+use crate::request;
+use crate::result;
 use crate::spool::{self, Release};
-use crate::{answer::Answer, host, request, result, version::Version};
+use crate::version::Version;
 
 /// How the call ended.
 #[derive(Clone, PartialEq, Debug)]

@@ -7,9 +7,10 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::answer::Allocation;
 use crate::configuration::{Route, Settings};
 use crate::error::{CniError, IO};
-use crate::{answer::Allocation, version::Version};
+use crate::version::Version;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

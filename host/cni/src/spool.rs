@@ -2,10 +2,12 @@
 //!
 //! The plugin's only state: DEL's outbox. A release that exists is whole and on disk.
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::{fmt::Write as _, path::Path, process};
+use std::path::Path;
+use std::process;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};

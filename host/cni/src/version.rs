@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::error::{CniError, INCOMPATIBLE_VERSION, shown};
 
-/// A version of the CNI specification; later ones are greater.
+/// A version of the CNI specification; later ones are greater, since their texts are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(crate) struct Version(&'static str);
 

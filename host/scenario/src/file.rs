@@ -1,12 +1,14 @@
-//! The scenario file format: from text to [`Scenario`]s.
+//! The scenario file format: from text to [`Scenario`]s, and their types.
 //!
 //! An unknown key anywhere is an error that names the key and its place. [`simulated`] checks the parts of each
 //! capability.
 
-use std::{collections::BTreeMap, iter};
+use std::collections::BTreeMap;
+use std::iter;
 
 use serde_json::{Map, Value, json};
-use trueup_capabilities::{faults::Fault, meter::Limits};
+use trueup_capabilities::faults::Fault;
+use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, FieldError, Node};
 
 use crate::document::{self, ParseError};

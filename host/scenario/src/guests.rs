@@ -1,18 +1,24 @@
 //! The stage with real guests: WebAssembly instances with all grants and an in-memory tape.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::{Value, value::to_raw_value};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
 use trueup_base::clock::{Clock as _, VirtualClock};
+use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
-use trueup_capabilities::{Backends, Host, async_trait, grants::Grants};
+use trueup_capabilities::{Backends, Host, async_trait};
 use trueup_engine::Engine;
-use trueup_instance::{Instance, Program, Start, StartError, dispatch::InvokeError, with_causes};
+use trueup_instance::dispatch::InvokeError;
+use trueup_instance::{Instance, Program, Start, StartError, with_causes};
 use trueup_journal::{Event, Tape};
 
+use crate::file::Scenario;
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
-use crate::{file::Scenario, written::Asked};
+use crate::written::Asked;
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;

@@ -21,7 +21,10 @@ mod simulated;
 mod stage;
 mod written;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 pub use accept::{Accepted, accept};
 pub use document::ParseError;

@@ -9,12 +9,14 @@
 //! ```
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use trueup_capabilities::meter::Limits;
 use trueup_journal::{Ask, Call, Ending, Event, Segment};
 
+use crate::compare;
+use crate::simulated;
 use crate::written::{Asked, Ending as Expected, Restart, Written, WrittenFault, WrittenStep};
-use crate::{compare, simulated};
 
 /// Why a recording is no scenario; one line.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! The results of a run of scenarios: line by line for people, as one value for programs.
+//! The results of a run of scenarios: line by line for people, as one value for programs, and as JUnit XML for CI
+//! systems.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -181,7 +182,7 @@ fn as_expected_and_was<S: Serializer>(differences: &[Difference], serializer: S)
 }
 
 impl Summary {
-    /// The document.
+    /// The document of JUnit: a suite for each file, a case for each scenario.
     pub fn to_junit(&self) -> String {
         let errors = self.errors.len();
         let tests = self.scenarios.len() + errors;

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
+use crate::compare;
 use crate::file::{Action, Scenario, Step};
 use crate::report::{Failure, Problem};
+use crate::simulated;
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
-use crate::{compare, simulated, written::Ending};
+use crate::written::Ending;
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::{Backends, async_trait, faults::Faults, nftables, renderer};
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::{Backends, async_trait, nftables, renderer};
 
 use crate::file::{Given, Scenario};
+use crate::simulated::Simulations;
 use crate::simulated::means::{FaultedClock, FaultedRandom};
-use crate::{simulated::Simulations, written::Asked};
+use crate::written::Asked;
 
 /// The source of guests.
 #[async_trait]

@@ -23,7 +23,8 @@ use url::Url;
 use super::connector::{Connector, Way};
 use super::limit;
 use super::socket::{Refused, links};
-use crate::{fence::Fence, text::causes};
+use crate::fence::Fence;
+use crate::text::causes;
 
 const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
 

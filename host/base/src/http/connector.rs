@@ -5,15 +5,19 @@
 //! https: Connection -> TLS -> Socket -> server      Connection -> TLS -> tunnel -> Socket -> proxy -> server
 //! ```
 
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::{error::Error, io, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 use http::uri::{Scheme, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection as Connects};
-use hyper_util::{client::legacy::connect::proxy::Tunnel, client::proxy::matcher::Intercept};
+use hyper_util::client::proxy::matcher::Intercept;
 use rustls::ClientConfig;
 use tower::Service;
 

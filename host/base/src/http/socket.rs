@@ -4,8 +4,10 @@
 //! stopped is refused when it resumes. Data in the kernel is bounded, too: the kernel gives up when the lease ends, and
 //! the socket discards what it has not sent. Knows nothing of requests.
 
+use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::{io, pin::Pin, time::Duration};
+use std::time::Duration;
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trueup_capabilities::{checkpoint::Saved, checkpoint::Simulated};
+use trueup_capabilities::checkpoint::{Saved, Simulated};
 
 use super::{Capability, Problem, Simulation, fits};
 use crate::compare;

@@ -1,6 +1,7 @@
 //! The LBaaS API: load balancers and objects; changes settle after a while.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};

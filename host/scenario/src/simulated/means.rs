@@ -1,10 +1,13 @@
 //! The guest's means: the clock, random numbers, metrics.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trueup_base::clock::{Clock, Sleep, VirtualClock};
-use trueup_capabilities::{faults::Faults, metrics::Registry, random::Random};
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::metrics::Registry;
+use trueup_capabilities::random::Random;
 
 use super::{Capability, Problem, Simulation, fits};
 use crate::compare;

@@ -6,14 +6,18 @@ mod lbaas;
 pub(crate) mod means;
 mod neg;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::{Value, json};
-use trueup_capabilities::{cri::Sandbox, cri::Simulated as Runtime, etcd::embedded::Embedded, questions};
+use trueup_capabilities::cri::{Sandbox, Simulated as Runtime};
+use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::questions;
 use trueup_sources::yaml::{self, FieldError, Node};
 
-use super::{report::Problem, stage::World};
+use super::report::Problem;
+use super::stage::World;
 use crate::compare;
 
 /// Every simulated capability, in the order in which messages name them.

@@ -1,6 +1,7 @@
 //! The NEG API: NEGs by name and zone. An operation changes nothing until a step ends it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
