@@ -1,7 +1,7 @@
 //! The known state of the other nodes: their records by id, and the facts from Kubernetes by name.
 //!
-//! Pure but for the log. A node combines its record with the facts from Kubernetes. Of several records with one name the one with the
-//! lowest id counts, on all nodes alike.
+//! Pure but for the log. A node combines its record with the facts from Kubernetes. Of several records with one name
+//! the one with the lowest id counts, on all nodes alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
