@@ -1,6 +1,7 @@
-//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines, and the
-//! write of a change to the store: as one entry, or as a whole checkpoint if the store is out of step or has its maximum
-//! of entries. The caller decides what a failed write means for the change.
+//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines, and writes.
+//!
+//! A change is written to the store as one entry, or as a whole checkpoint if the store is out of step or has its
+//! maximum of entries. The caller decides what a failed write means for the change.
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
