@@ -126,7 +126,8 @@ impl Memory {
 
     /// Adds a new interface.
     pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
-        let (id, addresses) = (Rc::from(id), Addresses::default());
+        let id = Rc::from(id);
+        let addresses = Addresses::default();
         let key = EniKey { device_number, id };
         self.enis.insert(key, Eni { traits, addresses });
     }

@@ -58,7 +58,8 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
 /// # Errors
 /// If a load balancer's resources are not ready to be planned for.
 pub fn of_all(settings: &Settings, desired: &DesiredState<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
-    let (mut errors, mut all) = (Vec::new(), Changes::default());
+    let mut errors = Vec::new();
+    let mut all = Changes::default();
     for (load_balancer, own) in desired.load_balancers.iter().zip(owned) {
         match decide(settings, load_balancer, desired, own) {
             Verdict::Change(changes) => {

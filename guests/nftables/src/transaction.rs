@@ -143,7 +143,8 @@ pub(crate) fn write_base(table: &mut Table<'_>, settings: &Settings) {
         Family::Ip => ("ipv4_addr", r#"{"prefix":{"addr":"127.0.0.0","len":8}}"#),
         Family::Ip6 => ("ipv6_addr", r#""::1""#),
     };
-    let (mark, name) = (settings.masquerade_mark.to_string(), text::quoted(&settings.table_name));
+    let mark = settings.masquerade_mark.to_string();
+    let name = text::quoted(&settings.table_name);
     for command in COMMANDS.lines() {
         let command = command.replace("$FAMILY", &text::quoted(family.name()));
         let command = command.replace("$ADDRESS", &text::quoted(address));
@@ -160,6 +161,7 @@ pub(crate) fn write_base(table: &mut Table<'_>, settings: &Settings) {
 }
 
 fn prefix(network: Network) -> String {
-    let (address, length) = (network.address(), network.prefix_len());
+    let address = network.address();
+    let length = network.prefix_len();
     format!(r#"{{"prefix":{{"addr":"{address}","len":{length}}}}}"#)
 }

@@ -13,7 +13,8 @@ pub fn compare(left: &str, right: &str) -> Ordering {
     let both = left.len().min(right.len());
     let (left_start, _) = left.as_bytes().split_at_checked(both).unwrap_or_default();
     let (right_start, _) = right.as_bytes().split_at_checked(both).unwrap_or_default();
-    let (left_words, right_words) = (left_start.as_chunks::<WORD>().0, right_start.as_chunks::<WORD>().0);
+    let left_words = left_start.as_chunks::<WORD>().0;
+    let right_words = right_start.as_chunks::<WORD>().0;
     for (left, right) in left_words.iter().zip(right_words) {
         if left != right {
             return number(left).cmp(&number(right));

@@ -76,7 +76,9 @@ impl Known {
     /// # Errors
     /// A renderer's error; then the next event does the same.
     pub(crate) fn resync(&mut self, world: &mut impl World) -> Rendered {
-        let (inputs, view, rendering) = (&self.inputs, &mut self.view, &mut self.rendering);
+        let inputs = &self.inputs;
+        let view = &mut self.view;
+        let rendering = &mut self.rendering;
         let ids: BTreeSet<Id> = inputs.services.keys().chain(view.services()).cloned().collect();
         let combined = |id| view.combine(inputs, &id).map(|service| (id, service));
         let (ids, services): (Vec<Id>, Vec<ContivService>) = ids.into_iter().filter_map(combined).unzip();
@@ -113,7 +115,8 @@ impl Known {
         }
         self.send_services(&mut answers, touched);
         self.send_node_ips(&mut answers);
-        let (call, backends) = ("update-local-backend-ifs", &mut self.view.backends);
+        let call = "update-local-backend-ifs";
+        let backends = &mut self.view.backends;
         send_interfaces(&mut answers, call, backends, World::update_local_backend_ifs);
         if frontends_last {
             send_frontends(&mut answers, &mut self.view.frontends);

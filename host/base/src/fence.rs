@@ -174,7 +174,8 @@ impl Fence {
     /// A handle pinned to the current epoch, for decisions from here on. It lets nothing through once others may have
     /// acted, even if this host acts again. A pinned handle keeps its epoch.
     pub fn of_this_epoch(&self) -> Self {
-        let (shared, only) = (Arc::clone(&self.shared), Some(self.epoch()));
+        let shared = Arc::clone(&self.shared);
+        let only = Some(self.epoch());
         Self { shared, only }
     }
 

@@ -36,7 +36,8 @@ impl Held {
     /// # Errors
     /// If the lock file can't be looked at.
     pub fn begin(state_dir: &Path) -> io::Result<Self> {
-        let (lock, state_dir) = (lock_file(state_dir)?, state_dir.to_owned());
+        let lock = lock_file(state_dir)?;
+        let state_dir = state_dir.to_owned();
         let place = Place { state_dir, lock };
         held().push(place.clone());
         Ok(Self(place))

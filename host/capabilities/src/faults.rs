@@ -104,7 +104,8 @@ impl Turn<'_> {
         args: &(impl Serialize + ?Sized),
     ) -> Option<R> {
         let state = self.state.as_deref_mut()?;
-        let (call, used) = (self.call, &mut self.used);
+        let call = self.call;
+        let used = &mut self.used;
         let value = serde_json::to_value(args);
         let value = value.map_err(|error| format!("faults on `{call}`: its arguments are no JSON: {error}"));
         let value = value.map_err(|misfit| state.misfits.push(misfit)).ok()?;

@@ -82,7 +82,8 @@ impl Guard<'_> {
     pub(crate) fn refuse(&mut self, scope: &str, what: String, entries: usize) -> String {
         let call = self.call;
         let Self { identity, backends, .. } = self;
-        let (labels, metrics) = ([("guest", identity.guest.as_str()), ("call", call)], &backends.metrics);
+        let labels = [("guest", identity.guest.as_str()), ("call", call)];
+        let metrics = &backends.metrics;
         metrics.count("trueup_access_denied_total", &labels, entries as u64);
         if !std::mem::replace(&mut self.refused.logged, true) {
             tracing::warn!(

@@ -88,7 +88,8 @@ impl Host {
             self.backends.clock.at_least_ms(at_ms);
             return Ok(());
         }
-        let (by, about) = (by.as_ref(), about.as_deref());
+        let by = by.as_ref();
+        let about = about.as_deref();
         self.tape.begin_call_by(at_ms, name, args, by, about)
     }
 

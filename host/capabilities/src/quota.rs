@@ -116,7 +116,8 @@ impl Blast {
         }
         let found = |resource: &&ObjectRef| !self.made.contains(*resource);
         let destroyed = foreseen.max(self.sent.iter().chain(new).filter(found).count());
-        let (seen, percent) = (self.seen.len(), grant.destroy_percent.filter(|_| !removing)?);
+        let seen = self.seen.len();
+        let percent = grant.destroy_percent.filter(|_| !removing)?;
         let objects = counted(seen, "object", "objects");
         let why = format!(
             "destroying {destroyed} of the {objects} that the call has seen is above `destroy_percent` of {percent}"

@@ -51,7 +51,8 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Option<Ask>, C
     };
     let version = Version::parse(configuration.get("cniVersion"))?;
     if matches!(what, What::Status | What::Gc(_)) && version < Version::V1_1_0 {
-        let (command, version) = (what.command(), version.text());
+        let command = what.command();
+        let version = version.text();
         let msg =
             format!("`CNI_COMMAND`: {command} exists from `cniVersion` 1.1.0 on; this configuration's is {version}");
         return Err(CniError::new(INVALID_ENVIRONMENT, msg));

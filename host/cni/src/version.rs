@@ -38,7 +38,8 @@ impl Version {
         };
         let found = Self::ALL.into_iter().find(|version| value == version.text());
         found.ok_or_else(|| {
-            let (value, known) = (shown(value.to_string()), known());
+            let value = shown(value.to_string());
+            let known = known();
             let msg = format!("`cniVersion` {value}: this plugin speaks {known}");
             CniError::new(INCOMPATIBLE_VERSION, msg)
         })

@@ -202,7 +202,8 @@ fn read_socket(section: &mut Section<'_>) -> Option<PathBuf> {
         section.wrong_value(&given, "must be a path");
         return None;
     };
-    let (shown, bytes) = (path.display(), path.as_os_str().len());
+    let shown = path.display();
+    let bytes = path.as_os_str().len();
     if bytes > SOCKET_BYTES_MAX {
         let must = format_args!("must be a path of at most {SOCKET_BYTES_MAX} bytes");
         let text = format_args!("{must}, which is what the address of a socket holds: {shown} has {bytes}");
@@ -263,7 +264,8 @@ fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, 
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, 0..=100);
     let (kind, in_file) = kind.unwrap_or_default();
     if in_file {
-        let (is_file, on_disk) = (kind == "file", kind != "simulated");
+        let is_file = kind == "file";
+        let on_disk = kind != "simulated";
         for (key, goes, words) in [
             ("path", on_disk, "every kind but \"simulated\""),
             ("keep_generations", on_disk, "every kind but \"simulated\""),

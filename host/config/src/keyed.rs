@@ -194,7 +194,8 @@ pub(super) fn say_what_is_missing(
 pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
     backend.go_alone(kind, &["kind"]);
     if sim.is_present {
-        let (name, backend) = (sim.name(), backend.name());
+        let name = sim.name();
+        let backend = backend.name();
         let text = format_args!("[{name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone");
         sim.wrong(text);
     }
@@ -284,7 +285,8 @@ impl<A: DeserializeOwned + Data> World for PlainWorld<A> {
         let others = [(&guest, Some(("guest that decides", self.guest)))];
         let is_any_present = say_what_is_missing(&adapter, self.adapter, &others);
         Sections::new(is_any_present, move |reading| {
-            let (guest, adapter) = (Guest::read(guest), adapter.typed());
+            let guest = Guest::read(guest);
+            let adapter = adapter.typed();
             Some(Plain::<A> {
                 name: self.name,
                 source: reading.source.clone()?,

@@ -375,7 +375,8 @@ impl Run {
             backoff_initial_ms: section.whole("backoff_initial_ms", 1000, PAUSE_MS),
             backoff_max_ms: section.whole("backoff_max_ms", 300_000, PAUSE_MS),
         };
-        let (least, most) = (run.backoff_initial_ms, run.backoff_max_ms);
+        let least = run.backoff_initial_ms;
+        let most = run.backoff_max_ms;
         if most < least {
             let text = format_args!("was {most}, must be at least `backoff_initial_ms`, {least}");
             section.wrong_key("backoff_max_ms", text);

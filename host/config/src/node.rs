@@ -146,7 +146,8 @@ impl World for OfThisNode {
         let mut adapter = tables.adapters.section("service");
         say_what_is_missing(&nodesync, &service, &node, &adapter);
         nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
-        let (numbers, serves) = (nodesync.is_present, service.is_present);
+        let numbers = nodesync.is_present;
+        let serves = service.is_present;
         let is_any_present = numbers || serves || node.is_present || adapter.is_present;
         let renderers = Renderers::find(tables, &mut adapter, serves);
         let (name, addresses, context) = read_node(node);
@@ -220,7 +221,8 @@ impl<'d> Renderers<'d> {
     /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
     /// processor.
     fn find(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
-        let (guests, others) = (&mut tables.guests, &tables.guests_of_worlds);
+        let guests = &mut tables.guests;
+        let others = &tables.guests_of_worlds;
         let taken = others.join(", ");
         let must = format!("name a renderer's [guests.NAME]: none of {taken}, and NAME must {LABEL}");
         let name = |text: &str| (is_label(text) && !others.contains(&text)).then(|| interned(text));

@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn no_two_are_alike_and_each_begins_with_the_hosts_name() {
         let host = fs::read_to_string(HOST_NAME).unwrap();
-        let (one, other) = (identity_of_this_process().unwrap(), identity_of_this_process().unwrap());
+        let one = identity_of_this_process().unwrap();
+        let other = identity_of_this_process().unwrap();
         assert_ne!(one, other);
         let uuid = one.strip_prefix(&format!("{}_", host.trim())).unwrap();
         assert_eq!(uuid.len(), 36, "{one}");

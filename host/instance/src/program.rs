@@ -37,7 +37,8 @@ impl World {
                 wasi::PROVIDED.join(", ")
             ),
             (false, _) => {
-                let (name, imports) = (world.name, world.imports.join(", "));
+                let name = world.name;
+                let imports = world.imports.join(", ");
                 format!("imports `{foreign}`, which its world {name} does not have; it may import: {imports}")
             }
         })

@@ -158,7 +158,8 @@ fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> 
                 }
                 if segment.first != file.first {
                     let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
-                    let (file, line) = (segment.name, 1);
+                    let file = segment.name;
+                    let line = 1;
                     return Err(ReadError::Damaged { file, line, reason }.into());
                 }
                 let bytes = segment.bytes;
@@ -242,7 +243,8 @@ impl Journal {
             // From here on, syncs only affect the new file.
             self.sync_now()?;
         }
-        let (first, bytes) = (self.next_n, line.len() as u64);
+        let first = self.next_n;
+        let bytes = line.len() as u64;
         let path = segment_path(&self.dir, first);
         let started = self.create(&path, &line);
         self.stop_on_error(started)?;

@@ -202,7 +202,8 @@ fn value_of(text: &str) -> String {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
         return text.get(..end).unwrap_or_default().to_owned();
     };
-    let (mut value, mut escaped) = (String::new(), false);
+    let mut value = String::new();
+    let mut escaped = false;
     for c in quoted.chars() {
         match c {
             '"' if !escaped => break,

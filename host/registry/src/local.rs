@@ -103,7 +103,8 @@ impl Found {
 
     /// Its entry in the lock file.
     pub(super) fn pin(&self) -> Pin {
-        let (digest, manifest) = (self.digest.clone(), self.manifest.clone());
+        let digest = self.digest.clone();
+        let manifest = self.manifest.clone();
         Pin { digest, manifest }
     }
 }

@@ -106,7 +106,8 @@ impl Keys {
     /// One line: there is no signature, or none by these keys.
     pub(super) fn of_file(&self, file: &Path, bytes: &[u8]) -> Result<PathBuf, NoGuest> {
         let beside = signature_file(file);
-        let (shown, guest) = (beside.display(), file.display());
+        let shown = beside.display();
+        let guest = file.display();
         let wrong = |why: String| NoGuest(format!("guest {guest}: {why}"));
         let signature = read_small(&beside).map_err(|error| {
             let sign = format!("cosign sign-blob --key cosign.key --output-signature {shown} {guest}");

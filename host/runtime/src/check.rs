@@ -159,7 +159,8 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
                     continue;
                 }
             };
-            let (guest, file) = (&version.active.instances().program.guest, config.file.display());
+            let guest = &version.active.instances().program.guest;
+            let file = config.file.display();
             tell(if let Some(problem) = &version.problem {
                 let next = format!(
                     "trueup guest history {name} --config {file} shows the active version: name that in `use`, or correct the \
@@ -421,7 +422,8 @@ async fn kubernetes(
     let clock = clock.ok()?;
     tell(Finding::ok(check, format!("{} answers", probe.server())));
     for (kind, is_needed) in probe.kinds() {
-        let (version, resource) = (kind.api_version(), kind.resource());
+        let version = kind.api_version();
+        let resource = kind.resource();
         let what = match probe.serves(kind).await {
             Ok(true) => continue,
             Ok(false) => format!("{} does not serve {version} {resource}", probe.server()),

@@ -70,7 +70,8 @@ pub struct Refused {
 pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in paths {
-        let (found, shown) = (files.len(), path.display());
+        let found = files.len();
+        let shown = path.display();
         if path.is_dir() {
             collect(path, &mut files)?;
         } else if is_something_else(path) {
@@ -253,7 +254,8 @@ impl Inference {
 impl Inferred {
     /// TOML to paste under `[guests.NAME]`: one key, and comments.
     pub fn to_toml(&self) -> String {
-        let (guest, calls) = (one_line(&self.guest), counted(self.calls, "call", "calls"));
+        let guest = one_line(&self.guest);
+        let calls = counted(self.calls, "call", "calls");
         let recordings = counted(self.recordings, "recording", "recordings");
         let questions = counted(self.questions, "question", "questions");
         let mut lines = vec![format!("# [guests.{guest}]: from {recordings}, {calls}, {questions}")];
@@ -287,7 +289,8 @@ impl Inferred {
             lines.push(format!("# and {} other refusals", self.more_refused));
         }
         if let Some(first) = &self.first_unattributed {
-            let (resources, first) = (counted(self.unattributed, "resource", "resources"), one_line(first));
+            let resources = counted(self.unattributed, "resource", "resources");
+            let first = one_line(first);
             let that = format!("that no recording shows, first {first}; grant them by hand");
             lines.push(format!("# not known: the load balancers of {resources} {that}"));
         }

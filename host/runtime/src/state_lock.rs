@@ -127,7 +127,8 @@ fn narrow(state_dir: &Path) -> io::Result<()> {
     if mode & 0o077 == 0 {
         return Ok(());
     }
-    let (shown, owner) = (state_dir.display(), found.uid());
+    let shown = state_dir.display();
+    let owner = found.uid();
     if owner != geteuid().as_raw() {
         let is = "what is created in it is for this user alone";
         tracing::info!("state folder {shown}: user {owner} owns it, and its mode {mode:o} stays; {is}");

@@ -35,7 +35,9 @@ struct Change<'a> {
 
 /// The content of a file with what these outcomes, which are of the same file, show in place of what it expects.
 pub fn accept(text: &str, outcomes: &[&Outcome]) -> Accepted {
-    let (mut text, mut values, mut refused) = (text.to_owned(), 0, Vec::new());
+    let mut text = text.to_owned();
+    let mut values = 0;
+    let mut refused = Vec::new();
     if let Ok(root) = document::parse(&text) {
         for change in outcomes.iter().flat_map(|outcome| changes(&root, outcome)) {
             match changed(&text, &change) {

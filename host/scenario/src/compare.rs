@@ -39,7 +39,8 @@ pub(crate) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
         }
         (wanted, was) => {
             let side = |call: Option<&Value>| call.map_or_else(|| "none".to_owned(), ToString::to_string);
-            let (wanted, was) = (side(wanted), side(was));
+            let wanted = side(wanted);
+            let was = side(was);
             let differ = format!("call {position} of the step differs ({counts}):");
             (format!("{differ}\n  expected {wanted}\n  was      {was}"), Vec::new())
         }

@@ -169,7 +169,8 @@ fn step(mut written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
     let kind = kind(node)?;
     // No kind of step may have both.
     let timers = written.expect_timers.take().map(|timers| json!(timers));
-    let (expect, expect_calls) = (written.expect.take().or(timers), written.expect_calls.take());
+    let expect = written.expect.take().or(timers);
+    let expect_calls = written.expect_calls.take();
     // The key of this kind is there, and its value is not null.
     let action = match kind {
         "call" => call(written, node, expect.is_some())?,

@@ -217,8 +217,10 @@ fn suite(xml: &mut String, outcomes: &[Outcome]) {
     let counts = counts(outcomes.len(), failed, 0, took_ms);
     let _ = writeln!(xml, "  <testsuite name=\"{file}\" {counts}>");
     for outcome in outcomes {
-        let (name, guest) = (escaped(&outcome.name), escaped(&outcome.guest));
-        let (line, time) = (outcome.line, seconds(outcome.took_ms));
+        let name = escaped(&outcome.name);
+        let guest = escaped(&outcome.guest);
+        let line = outcome.line;
+        let time = seconds(outcome.took_ms);
         let case = format!(
             "    <testcase name=\"{name}\" classname=\"{guest}\" file=\"{file}\" line=\"{line}\" time=\"{time}\""
         );

@@ -245,7 +245,8 @@ impl Run<'_> {
     fn fault(&self, fault: &Fault) -> Vec<Problem> {
         let imports = simulated::imports();
         if !imports.contains(&fault.call.as_str()) {
-            let (call, imports) = (&fault.call, imports.join(", "));
+            let call = &fault.call;
+            let imports = imports.join(", ");
             return said(format!(
                 "`{call}` is no import that this build simulates; these are {imports}"
             ));

@@ -318,7 +318,8 @@ impl Listing {
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
         for entry in entries {
-            let (path, name) = (entry.path(), entry.file_name());
+            let path = entry.path();
+            let name = entry.file_name();
             let first = name.as_encoded_bytes().first();
             if first.is_none_or(|first| b".~#".contains(first)) {
                 continue;

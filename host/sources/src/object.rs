@@ -107,7 +107,8 @@ pub enum Object {
 impl Object {
     /// Its kind, namespace and name.
     pub fn reference(&self) -> ObjectRef {
-        let (kind, metadata) = (self.kind(), self.metadata());
+        let kind = self.kind();
+        let metadata = self.metadata();
         let namespace = match &metadata.namespace {
             _ if !kind.has_namespace() => String::new(),
             Some(namespace) if !namespace.is_empty() => namespace.clone(),

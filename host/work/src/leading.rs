@@ -154,10 +154,12 @@ impl Leading {
         let settings = settings(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
         let (roles, mut role) = watch::channel(campaign.role());
-        let (election, led) = (Arc::clone(&campaign), Arc::clone(&campaign));
+        let election = Arc::clone(&campaign);
+        let led = Arc::clone(&campaign);
         let term_of = move |role: &Role| {
             let status = role.is_leading().then(|| led.status())?;
-            let (number, transitions) = (status.terms, Some(status.transitions));
+            let number = status.terms;
+            let transitions = Some(status.transitions);
             Some(Term { number, transitions })
         };
         let (acting, term) = watch::channel(term_of(&role.borrow()));

@@ -48,7 +48,8 @@ impl FromStr for Id {
 
 impl From<&ObjectRef> for Id {
     fn from(reference: &ObjectRef) -> Self {
-        let (namespace, name) = (reference.namespace.clone(), reference.name.clone());
+        let namespace = reference.namespace.clone();
+        let name = reference.name.clone();
         Self { namespace, name }
     }
 }

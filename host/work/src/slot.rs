@@ -331,7 +331,9 @@ impl InstanceSlot {
     pub fn entry(&self) -> Option<By> {
         let open = self.live.as_ref()?;
         let of = &open.instance.host().identity;
-        let (guest, instance, n) = (of.guest.clone(), of.instance.clone(), open.last_entry());
+        let guest = of.guest.clone();
+        let instance = of.instance.clone();
+        let n = open.last_entry();
         Some(By { guest, instance, n })
     }
 

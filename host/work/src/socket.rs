@@ -41,7 +41,8 @@ impl Reachable {
     /// If the folder of a long path cannot be opened.
     pub fn new(path: &Path) -> io::Result<Self> {
         let is_long = path.as_os_str().len() >= PATH_BYTES_MAX;
-        let (mut reachable, mut open) = (path.to_owned(), None);
+        let mut reachable = path.to_owned();
+        let mut open = None;
         if let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), is_long) {
             let folder = open.insert(File::open(folder)?);
             reachable = Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);

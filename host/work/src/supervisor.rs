@@ -109,7 +109,8 @@ impl Supervisor {
         if !self.has(what) {
             return None;
         }
-        let (input, digest) = (quarantine::input(instances, input), &instances.program.guest.digest);
+        let input = quarantine::input(instances, input);
+        let digest = &instances.program.guest.digest;
         self.quarantine.holds(what, &input, &digest.to_string())
     }
 

@@ -75,8 +75,10 @@ impl TryFrom<FaultFields> for Fault {
 
     /// Sets the defaults, or returns the first problem.
     fn try_from(mut fault: FaultFields) -> Result<Self, String> {
-        let (has_status, has_delay) = (fault.status.is_some(), fault.delay_ms.is_some());
-        let (has_close, has_fail) = (fault.close.is_some(), fault.fail_next.is_some());
+        let has_status = fault.status.is_some();
+        let has_delay = fault.delay_ms.is_some();
+        let has_close = fault.close.is_some();
+        let has_fail = fault.fail_next.is_some();
         let effects = [has_status, has_delay, has_close, has_fail];
         if effects.iter().filter(|is_set| **is_set).count() != 1 {
             return Err("fault: must hold exactly one of `status`, `delay_ms`, `close` and `fail_next`".to_owned());

@@ -284,7 +284,8 @@ impl Compute {
             return Ok(again);
         }
         let (neg, work) = work(self)?;
-        let (method, path) = (request.parts.method.as_str(), request.parts.uri.path());
+        let method = request.parts.method.as_str();
+        let path = request.parts.uri.path();
         let fault = self.common.faults.for_later(method, path);
         let target_id = match self.world.neg(zone, &neg) {
             Some(neg) => neg.id,

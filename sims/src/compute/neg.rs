@@ -134,7 +134,8 @@ impl Neg {
                 continue;
             }
             if let Some((_, other)) = same_key.iter().find(|(_, other)| other.shares_address(endpoint)) {
-                let (endpoint, other) = (endpoint.json(false), other.json(false));
+                let endpoint = endpoint.json(false);
+                let other = other.json(false);
                 let why = format!("can't be attached: {other} has the same VM, port and address");
                 let message = format!("The network endpoint {endpoint} {why}");
                 return Err(Failure::new(400, "INVALID_USAGE", message));

@@ -70,7 +70,8 @@ fn check_envelope<'a>(
     existing: Option<&str>,
     body: &mut Map<String, Value>,
 ) -> impl Iterator<Item = (String, &'a str)> + use<'a> {
-    let (identifier, state) = (body.remove("identifier"), body.remove("state"));
+    let identifier = body.remove("identifier");
+    let state = body.remove("state");
     let problems = match existing {
         None => [identifier, state].map(|value| value.and(Some("must be absent when creating"))),
         Some(expected) => [

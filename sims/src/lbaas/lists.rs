@@ -29,7 +29,8 @@ impl Listing {
     /// Reads the query of a list of one kind, which supports filters on some fields, or else of all resources.
     pub(super) fn read(uri: &Uri, kind: Option<Kind>) -> Result<Self, Refusal> {
         let mut given = parameters(uri)?;
-        let (mut filters, mut tag_name) = (BTreeMap::new(), None);
+        let mut filters = BTreeMap::new();
+        let mut tag_name = None;
         if let Some(kind) = kind {
             if let Some(text) = given.remove("filters") {
                 filters = parse_filters(&text, kind.about().filters)?;

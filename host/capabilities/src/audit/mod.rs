@@ -117,12 +117,14 @@ impl Audit {
                 broken.file,
                 broken.what
             );
-            let (at_ms, about) = (SystemClock.now_ms(), Identity::default());
+            let at_ms = SystemClock.now_ms();
+            let about = Identity::default();
             let mut line = line_of(Kind::Broken, at_ms, &about, "audit.open", &broken.file, &broken.what);
             line.prev = broken.seal;
             end.append(line, Durable::Yes)?;
         }
-        let (budgets, end) = (Mutex::new(budgets), Mutex::new(end));
+        let budgets = Mutex::new(budgets);
+        let end = Mutex::new(end);
         Ok(Self { budgets, end })
     }
 
@@ -296,7 +298,8 @@ impl Budgets {
 
     /// The outcome in a line that says that no more are written.
     fn notice(&self) -> String {
-        let (lines, seconds) = (self.lines, self.window.as_secs());
+        let lines = self.lines;
+        let seconds = self.window.as_secs();
         format!("access denied: {lines} refusals within {seconds} s; further ones of this guest are only counted")
     }
 }

@@ -501,7 +501,8 @@ proptest! {
 
 #[test]
 fn each_guest_has_a_limit_of_lines_per_window() {
-    let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+    let begun = Instant::now();
+    let minute = Duration::from_secs(60);
     let mut budgets = Budgets::new(2, minute);
     let all = [
         Admitted::Line,

@@ -231,10 +231,12 @@ impl Walk {
 
     /// Returns what is wrong with the log's beginning.
     fn against_dropped(&mut self) -> Option<Problem> {
-        let (first, (stays, hash)) = (self.first, &self.dropped);
+        let first = self.first;
+        let (stays, hash) = &self.dropped;
         let file = segment_name(first);
         if first > *stays {
-            let (line, what) = (None, missing(*stays, first, "before it"));
+            let line = None;
+            let what = missing(*stays, first, "before it");
             return Some(Problem { file, line, what });
         }
         self.verdict.removed = first;

@@ -66,7 +66,8 @@ impl End {
         }
         open.bytes += length;
         self.segment = Some(open);
-        let (lines, hash) = (line.n + 1, line.hash);
+        let lines = line.n + 1;
+        let hash = line.hash;
         self.head = Head { lines, hash };
         self.is_unsynced = durable == Durable::No;
         if durable == Durable::Yes {
@@ -113,7 +114,8 @@ pub(super) struct Head {
 
 impl Default for Head {
     fn default() -> Self {
-        let (lines, hash) = (0, NO_HASH.to_owned());
+        let lines = 0;
+        let hash = NO_HASH.to_owned();
         Self { lines, hash }
     }
 }
@@ -145,7 +147,8 @@ impl Head {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (lines, hash) = text.strip_suffix('\n')?.split_once(' ')?;
-        let (lines, hash) = (lines.parse().ok()?, hash.to_owned());
+        let lines = lines.parse().ok()?;
+        let hash = hash.to_owned();
         let head = Self { lines, hash };
         // Each head has exactly one valid spelling.
         (head.text() == text && head.hash.len() == NO_HASH.len()).then_some(head)

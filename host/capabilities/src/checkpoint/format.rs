@@ -103,7 +103,8 @@ pub(super) struct Scan {
 impl Scan {
     /// The position of the store.
     pub(super) fn mark(&self) -> Mark {
-        let (epoch, records) = (self.epoch, self.saved.entries.len() as u64);
+        let epoch = self.epoch;
+        let records = self.saved.entries.len() as u64;
         Mark { epoch, records }
     }
 }
@@ -134,7 +135,9 @@ struct Record<'a> {
 pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     let scan = intact(bytes)?;
     if let Some(torn) = &scan.torn {
-        let (record, offset, reason) = (torn.record, torn.offset, torn.reason);
+        let record = torn.record;
+        let offset = torn.offset;
+        let reason = torn.reason;
         let start = usize::try_from(offset).unwrap_or(bytes.len());
         let durable = durable_behind(scan.version, bytes, start, record);
         let anchored = known.filter(|known| known.epoch == scan.epoch);

@@ -108,7 +108,8 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
         Keep::Newest(count) => count.min(GENERATION_MAX),
         Keep::All => GENERATION_MAX,
     };
-    let (present, first) = (place::identity_at(path)?, path_of(path, 1));
+    let present = place::identity_at(path)?;
+    let first = path_of(path, 1);
     if present.is_none() || place::identity_at(&first)? == present {
         return Ok(());
     }

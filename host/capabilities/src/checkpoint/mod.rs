@@ -62,7 +62,8 @@ pub trait Store: Send + Sync {
 
 /// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
-    let (path, bytes) = (path.display(), text.len());
+    let path = path.display();
+    let bytes = text.len();
     if bytes <= max {
         return Ok(());
     }
@@ -80,7 +81,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 impl Saved {
     /// Data without entries.
     fn of(data: impl Into<String>) -> Self {
-        let (data, entries) = (data.into(), Vec::new());
+        let data = data.into();
+        let entries = Vec::new();
         Self { data, entries }
     }
 }

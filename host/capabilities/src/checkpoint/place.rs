@@ -181,7 +181,8 @@ pub struct OpenError {
 /// The lock file is never deleted. Otherwise a process that waits for the deleted file would hold a lock that no other
 /// process sees.
 pub(super) fn lock(path: &Path) -> Result<FileLock, OpenError> {
-    let (locked, path) = (try_lock(path), path.to_owned());
+    let locked = try_lock(path);
+    let path = path.to_owned();
     locked.map_err(|reason| OpenError { path, reason })
 }
 
@@ -208,7 +209,8 @@ pub(super) fn lock_holder(path: &Path) -> Option<Option<u32>> {
     let lock = beside(path, ".lock");
     let mut file = File::open(&lock).ok()?;
     let meta = file.metadata().ok()?;
-    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let major = rustix::fs::major(meta.dev());
+    let minor = rustix::fs::minor(meta.dev());
     let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let is_held = locks.lines().any(|line| {

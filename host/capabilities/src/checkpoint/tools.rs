@@ -334,7 +334,8 @@ pub fn copy(
     let present = kind_of(to)?;
     let target = match present {
         Some(found) if kind.is_some_and(|wanted| wanted != found) => {
-            let (path, found) = (to.display(), found.name());
+            let path = to.display();
+            let found = found.name();
             let text = format!("`{path}`: it is of the kind `{found}`: leave out `--kind`");
             return Err(ToolError::Misused(text));
         }
@@ -380,7 +381,8 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
     }
     let (bytes, mark) = match kind {
         Kind::File => {
-            let (epoch, records) = (next_epoch(path)?, saved.entries.len() as u64);
+            let epoch = next_epoch(path)?;
+            let records = saved.entries.len() as u64;
             let mut bytes = format::header(epoch);
             let texts = std::iter::once(&saved.data).chain(&saved.entries);
             for (number, text) in (0_u64..).zip(texts) {
@@ -418,7 +420,8 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
         if known.is_empty() {
             known.push("none".to_owned());
         }
-        let (path, known) = (path.display(), known.join(", "));
+        let path = path.display();
+        let known = known.join(", ");
         let text = format!("`{path}`: no generation {generation}; there are {known}");
         return Err(ToolError::Misused(text));
     };

@@ -303,7 +303,9 @@ mod tests {
             revision: 5,
             entries: entries.to_vec(),
         };
-        let (fine, value, key) = (stored(b"/a", b"1"), stored(b"/b", b"\xff"), stored(b"/c\xff", b"1"));
+        let fine = stored(b"/a", b"1");
+        let value = stored(b"/b", b"\xff");
+        let key = stored(b"/c\xff", b"1");
         assert_eq!(fine.clone().into_text().unwrap().version, 3);
         assert_eq!(
             listing(&[fine.clone(), value.clone(), key.clone()]).into_texts(),

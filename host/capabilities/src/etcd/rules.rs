@@ -36,7 +36,8 @@ pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<()
     // A key may be deleted twice, but otherwise changed only once.
     let mut puts: BTreeMap<&str, bool> = BTreeMap::new();
     for operation in operations {
-        let (key, is_put) = (operation.key(), matches!(operation, Operation::Put(_)));
+        let key = operation.key();
+        let is_put = matches!(operation, Operation::Put(_));
         if puts
             .insert(key, is_put)
             .is_some_and(|before_is_put| is_put || before_is_put)

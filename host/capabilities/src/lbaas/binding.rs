@@ -56,7 +56,8 @@ impl<'a> Guard<'a> {
             return Ok(());
         }
         let holdings = &self.backends.quotas.holdings;
-        let (key, count) = (&self.identity.instance, refs.len() as u64);
+        let key = &self.identity.instance;
+        let count = refs.len() as u64;
         let (grant, foreseen, removing) = (self.lbaas_grant(), self.foreseen, self.removing);
         let is_limited = foreseen.is_none() && quota::limits(grant, removing);
         let has = self.blast.left.unwrap_or_default();

@@ -151,7 +151,8 @@ impl Api for Simulated {
         if let Some(answer) = turn.list(refs) {
             return answer;
         }
-        let (now_ms, store) = (self.clock.now_ms(), self.store.lock());
+        let now_ms = self.clock.now_ms();
+        let store = self.store.lock();
         let mut look = |reference| {
             let stored = || store.objects.get(reference).ok_or(Error::NotFound);
             let answer = turn.entry(reference);

@@ -208,7 +208,8 @@ fn table_of_members(kind: &str, members: &Members<'_>) -> Result<Table, String> 
     if kind == TABLE && members.iter().any(|(member, _)| member == "handle") {
         return Err(" by its handle".to_owned());
     }
-    let (family, name) = (text(members, "family")?, text(members, key)?.to_owned());
+    let family = text(members, "family")?;
+    let name = text(members, key)?.to_owned();
     let Some(family) = NFTABLES_FAMILIES.into_iter().find(|known| *known == family) else {
         return Err(format!(" of the unknown family `{}`", shown(family, SHOWN_CHARS_MAX)));
     };

@@ -37,7 +37,8 @@ impl wall_clock::Host for Host {
     }
 
     fn resolution(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
-        let (seconds, nanoseconds) = (0, 1_000_000);
+        let seconds = 0;
+        let nanoseconds = 1_000_000;
         Ok(wall_clock::Datetime { seconds, nanoseconds })
     }
 }
@@ -60,7 +61,8 @@ impl monotonic_clock::Host for Host {
 
     /// The tape records the instant at which the pollable is ready.
     fn subscribe_duration(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
-        let (name, args) = ("monotonic-clock.subscribe-duration", args!(when: u64));
+        let name = "monotonic-clock.subscribe-duration";
+        let args = args!(when: u64);
         let deadline_ns = self.ask_wasi(name, &args, |backends, wasi| {
             wasi.monotonic.at_ms(backends.clock.now_ms()).saturating_add(when)
         })?;

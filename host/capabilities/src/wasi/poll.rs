@@ -45,8 +45,10 @@ impl poll::Host for Host {
         if deadlines_ns.iter().all(Option::is_none) {
             return Ok(ready_at(&deadlines_ns, 0));
         }
-        let (clock, monotonic) = (&self.backends.clock, &mut self.wasi.get().monotonic);
-        let (name, left) = ("poll.poll", self.meter.time_left());
+        let clock = &self.backends.clock;
+        let monotonic = &mut self.wasi.get().monotonic;
+        let name = "poll.poll";
+        let left = self.meter.time_left();
         let waiting = wait(clock, monotonic, &deadlines_ns);
         let answer = || sleep_within(name, left, waiting);
         let args = List {
@@ -70,7 +72,8 @@ impl poll::HostPollable for Host {
         let Some(deadline_ns) = self.wasi().deadlines_ns.get(&pollable.rep()).copied() else {
             return Ok(());
         };
-        let (clock, monotonic) = (&self.backends.clock, &mut self.wasi.get().monotonic);
+        let clock = &self.backends.clock;
+        let monotonic = &mut self.wasi.get().monotonic;
         let (name, left) = ("pollable.block", self.meter.time_left());
         let waiting = async move { drop(wait(clock, monotonic, &[Some(deadline_ns)]).await) };
         let answer = || sleep_within(name, left, waiting);

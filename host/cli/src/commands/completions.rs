@@ -147,7 +147,9 @@ fn revisions() -> Vec<CompletionCandidate> {
     };
     let revisions = Revisions::load(&state_dir(), guest).unwrap_or_default();
     let candidate = |(order, revision): (usize, &Revision)| {
-        let (name, version, at) = (&revision.name, &revision.version, output::time(revision.at_ms));
+        let name = &revision.name;
+        let version = &revision.version;
+        let at = output::time(revision.at_ms);
         CompletionCandidate::new(revision.revision.to_string())
             .help(Some(format!("{name}@{version}, {at}").into()))
             .display_order(Some(order))

@@ -92,7 +92,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         } else {
             output::rendered(&explained, output)?
         };
-        let (lasting, exit) = (text.clone(), Exit::Done);
+        let lasting = text.clone();
+        let exit = Exit::Done;
         Ok(Picture { text, lasting, exit })
     })
 }
@@ -130,7 +131,8 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
         if is_shown { AS_ABOVE.into() } else { printable(error) }
     };
     if let Some(held) = &of.set_aside {
-        let (since, why) = (output::time(held.at_ms), why(&held.error));
+        let since = output::time(held.at_ms);
+        let why = why(&held.error);
         lines.push(format!(
             "! set aside since {since}, until it or the guest changes: {why}"
         ));
@@ -244,7 +246,8 @@ fn error_of(came: &JobResult) -> Option<&String> {
 
 fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
     let decided = origin.decisions.first().map(|first| format!(" ({})", printable(first)));
-    let (decided, began) = (decided.unwrap_or_default(), output::time(origin.began_ms));
+    let decided = decided.unwrap_or_default();
+    let began = output::time(origin.began_ms);
     let mut lines = vec![match job.goes_on() {
         true => format!("  which began at {began}{decided} because"),
         false => format!("  and an earlier job{decided}, unfinished since {began}, still had to do:"),
@@ -366,7 +369,9 @@ fn in_words(value: &Value) -> String {
 
 fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
-    let (id, name, took) = (printable(&made.id), printable(&made.call), took(made.took_ms, ", "));
+    let id = printable(&made.id);
+    let name = printable(&made.call);
+    let took = took(made.took_ms, ", ");
     let mut lines = vec![format!("  {id}  {name}{removes}{took}")];
     if let Some(report) = &call.report {
         lines.extend(report_text(report, desired_is_new));
@@ -430,7 +435,8 @@ fn operation(of: &Operation) -> String {
     match &of.ended {
         None => format!("; operation {number}: its end was not told yet"),
         Some(end) => {
-            let (how, at) = (ending(end.failure.as_deref()), output::time(end.at_ms));
+            let how = ending(end.failure.as_deref());
+            let at = output::time(end.at_ms);
             format!("; operation {number} {how}, told in #{} at {at}", end.n)
         }
     }

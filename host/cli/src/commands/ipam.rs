@@ -257,7 +257,9 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
 fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
     let pod = |ip: &str| shown.pods.get(ip).map_or("-", String::as_str);
     let used = |ip: &str, interface: &str, state: &str, key: &IpamKey| {
-        let (network, container, in_pod) = (&key.network_name, &key.container_id, &key.if_name);
+        let network = &key.network_name;
+        let container = &key.container_id;
+        let in_pod = &key.if_name;
         [ip, interface, state, pod(ip), network, container, in_pod].map(str::to_owned)
     };
     let unused = |ip: &str, interface: &str, state: &str| [ip, interface, state, "", "", "", ""].map(str::to_owned);

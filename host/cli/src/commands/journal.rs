@@ -73,7 +73,8 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
                 output::line(&line(entry, max))?;
             }
         } else {
-            let (n, event) = (segment.first, Event::Header(Box::new(segment.header)));
+            let n = segment.first;
+            let event = Event::Header(Box::new(segment.header));
             for entry in [&Entry { n, event }].into_iter().chain(entries) {
                 shown.push(RawValue::from_string(entry.to_line()).map_err(anyhow::Error::from)?);
             }
@@ -126,7 +127,8 @@ fn line(entry: &Entry, max: usize) -> String {
     match &entry.event {
         Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
         Event::Call(call) => {
-            let (at, args) = (output::time(call.at_ms), cut(call.args.get(), max));
+            let at = output::time(call.at_ms);
+            let args = cut(call.args.get(), max);
             let by = call.by.as_ref().map(cause).unwrap_or_default();
             let about = call.about.iter().map(|about| format!(" about {}", printable(about)));
             let about: String = about.collect();

@@ -30,7 +30,8 @@ pub(super) fn approve(args: Approve, output: Output) -> Ending {
     let request = control::Approve { guest: args.guest };
     let approved: Vec<Approved> = args.host.post("approve", &request)?;
     let line = |Approved { guest, waiting }: &Approved| {
-        let (guest, keys) = (printable(guest), printable(&waiting.keys.join(", ")));
+        let guest = printable(guest);
+        let keys = printable(&waiting.keys.join(", "));
         format!("{guest}: approved: {} go: {keys}", waiting.text("objects"))
     };
     output::show(&approved, output, |approved| match approved.as_slice() {
@@ -55,7 +56,8 @@ pub(crate) struct ErrorState {
 }
 
 pub(super) fn error_state(args: ErrorState, output: Output) -> Ending {
-    let (key, on) = (args.key, args.state == "on");
+    let key = args.key;
+    let on = args.state == "on";
     let set: Set = args.host.post("negs/error-state", &Set { key, on })?;
     output::show(&set, output, |set| {
         let state = if set.on { "on" } else { "off" };

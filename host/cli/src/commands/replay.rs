@@ -125,7 +125,9 @@ async fn replay_file(
     let segment = Segment::read(file)?;
     let program = programs.of(file, &segment)?;
     let guest = format!("{}@{}", program.guest.name, program.guest.version);
-    let (world, of, shown) = (program.world.name, &segment.header.world, file.display());
+    let world = program.world.name;
+    let of = &segment.header.world;
+    let shown = file.display();
     if of != world {
         let why = format!("{shown} was recorded by a guest of the world {of}, and `{guest}` is of {world}");
         return Ok(Err(why));
@@ -179,7 +181,8 @@ async fn decide(
     match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
             let Some(own) = own_settings(file, program) else {
-                let (error, variable) = (failed(error), trueup_config::CONFIG_ENV);
+                let error = failed(error);
+                let variable = trueup_config::CONFIG_ENV;
                 return Err(anyhow!(
                     "{error}; {variable}=CONFIG names the configuration with its own"
                 ));
@@ -241,7 +244,8 @@ impl<'l> Programs<'l> {
             return Ok(Arc::clone(program));
         }
         let program = self.loader.program(&reference).map_err(|error| {
-            let (name, header) = (&segment.name, &segment.header);
+            let name = &segment.name;
+            let header = &segment.header;
             let guest = format!("`{}@{}` ({})", header.guest, header.version, header.digest);
             anyhow!("{name}: was recorded by guest {guest}: {error}; give it with --guest FILE")
         })?;

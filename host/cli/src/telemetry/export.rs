@@ -227,7 +227,8 @@ impl Traces {
         self.dropped += spans;
         if spans > 0 && self.reported.is_none_or(|at| at.elapsed() >= REPORT_PAUSE) {
             self.reported = Some(Instant::now());
-            let (collector, dropped) = (&self.collector, self.dropped);
+            let collector = &self.collector;
+            let dropped = self.dropped;
             tracing::warn!(
                 "the collector of traces at {collector} does not take all of them: {why}; {dropped} spans were dropped so far"
             );

@@ -56,7 +56,8 @@ enum Phase {
 
 impl Progress {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
-        let (end_n, recorded) = (segment.next_n(), segment.entries.len() as u64 + 1);
+        let end_n = segment.next_n();
+        let recorded = segment.entries.len() as u64 + 1;
         let is_kept = |entry: &Entry| !matches!(entry.event, Event::RolledBack(_));
         Self {
             same_guest: segment.header.digest == digest,
@@ -159,7 +160,8 @@ impl Progress {
         if let Some(found) = &self.found {
             return found.clone();
         }
-        let (stopped, in_call) = (self.ended, self.in_call());
+        let stopped = self.ended;
+        let in_call = self.in_call();
         if let Some(entry) = self.entry()
             && !stopped
             && (in_order || in_call.is_none())
@@ -307,7 +309,8 @@ fn compare_endings(call: &str, recorded: &Ending, replayed: &Ending, same_guest:
             if recorded.get() == replayed.get() {
                 return Ok(0);
             }
-            let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
+            let recorded = recorded.get().as_bytes();
+            let replayed = replayed.get().as_bytes();
             let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
             judged(differences, &result_of(call), rules, |differences| {
                 let call = call.to_owned();

@@ -212,7 +212,8 @@ async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer
         });
         let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
         let verdict = walked.map_err(failed)?;
-        let (count, whole) = (verdict.lines, verdict.is_whole());
+        let count = verdict.lines;
+        let whole = verdict.is_whole();
         Ok(Json(AuditShown { lines, count, whole }))
     })
     .await?

@@ -108,7 +108,8 @@ impl Connections {
             }
         }
         // A connection that ends at once waits for the lock, to remove what is inserted here.
-        let (asked, task) = (Instant::now(), start());
+        let asked = Instant::now();
+        let task = start();
         open.insert(id, Connection { asked, task });
     }
 

@@ -36,7 +36,8 @@ impl Admin {
     /// # Errors
     /// If an address cannot be bound.
     pub async fn start(config: &config::Admin, reads: &Arc<Reads>) -> Result<Self, SetupError> {
-        let (tasks, addresses) = (JoinSet::new(), Vec::new());
+        let tasks = JoinSet::new();
+        let addresses = Vec::new();
         let mut this = Self { tasks, addresses };
         match &config.listen {
             Some(AdminAt::Tcp(address)) => {

@@ -27,8 +27,10 @@ pub(super) fn status(reads: &Reads) -> Status {
 pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
     let guests = manager.each().map(|(managed, guest_status)| {
         let guest = &managed.active.instances().program.guest;
-        let (usage, calls) = (&managed.active.usage, &managed.active.calls);
-        let (working, all) = (calls.working(), usize::try_from(usage.instances()));
+        let usage = &managed.active.usage;
+        let calls = &managed.active.calls;
+        let working = calls.working();
+        let all = usize::try_from(usage.instances());
         let [(_, answered), _, (_, failures)] = calls.outcomes();
         GuestShown {
             guest: guest_status.guest,
@@ -67,7 +69,8 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         problems.extend(manager.each().filter_map(|(managed, _)| managed.refused()));
         problems.extend(manager.each().filter_map(|(managed, _)| {
             let waiting = managed.active.quotas.holdings.waiting()?;
-            let (guest, wants) = (managed.name, format!("to destroy {}", waiting.text("objects")));
+            let guest = managed.name;
+            let wants = format!("to destroy {}", waiting.text("objects"));
             Some(format!(
                 "guest `{guest}` waits for an approval {wants}: trueup approve {guest}"
             ))
@@ -96,7 +99,8 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     }
     for guest in &status.guests {
         // The keys among them are counted above.
-        let (name, set_aside) = (&guest.guest, requests_set_aside(guest, &reads.host_status));
+        let name = &guest.guest;
+        let set_aside = requests_set_aside(guest, &reads.host_status);
         let one = format!("request to guest `{name}` is set aside");
         count(set_aside, &one, &format!("requests to guest `{name}` are set aside"));
     }

@@ -94,7 +94,8 @@ impl Client {
 
     fn no_answer(&self, error: &reqwest::Error) -> SetupError {
         let socket = super::socket(&self.state_dir);
-        let (shown, seconds) = (socket.display(), READ_MAX.as_secs());
+        let shown = socket.display();
+        let seconds = READ_MAX.as_secs();
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {

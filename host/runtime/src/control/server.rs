@@ -121,7 +121,8 @@ async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answe
         return Err(Refused::not_found(why));
     };
     let (reply, replied) = oneshot::channel();
-    let (key, on) = (body.key.clone(), body.on);
+    let key = body.key.clone();
+    let on = body.on;
     let stopping = || Refused::internal("the host stops: nothing was set");
     let sent = error_states.send(SetErrorState { key, on, reply }).await;
     sent.map_err(|_| stopping())?;

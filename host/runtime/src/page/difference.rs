@@ -122,7 +122,9 @@ fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
         (Some((kind, a)), Some((other, b))) if kind == other => Fields::of(differences(kind, Some(a), Some(b))),
         (a, b) => {
             let side = |ending: Option<(&str, Value)>| ending.map(|(kind, value)| cut(format!("{kind} {value}")));
-            let (path, a, b) = ("ending".to_owned(), side(a), side(b));
+            let path = "ending".to_owned();
+            let a = side(a);
+            let b = side(b);
             let differs = a != b;
             let fields = Vec::from_iter(differs.then_some(Field { path, a, b }));
             Fields { fields, more: 0 }

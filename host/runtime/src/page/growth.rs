@@ -128,7 +128,9 @@ impl Followed {
         let mut opened = regular::open(&self.path).map_err(failed)?;
         opened.seek(SeekFrom::Start(self.read)).map_err(failed)?;
         let mut reader = BufReader::with_capacity(1 << 20, opened);
-        let (mut line, mut piece, mut begun) = (Vec::new(), Vec::new(), self.read);
+        let mut line = Vec::new();
+        let mut piece = Vec::new();
+        let mut begun = self.read;
         let ended = loop {
             if self.read - begun >= PIECE_BYTES {
                 begun = self.read;
@@ -149,7 +151,8 @@ impl Followed {
                 break Ok(Some(self.scan.torn(bytes).to_string()));
             };
             // A damaged line must not count as read twice: nothing after it is read.
-            let (offset, entry) = (self.read, self.scan.line(text));
+            let offset = self.read;
+            let entry = self.scan.line(text);
             match entry {
                 Ok(entry) => piece.push(Located { entry, offset, bytes }),
                 Err(error) => break Err(error),

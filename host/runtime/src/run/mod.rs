@@ -270,7 +270,8 @@ async fn set_up<'c>(
         belongs.map_err(SetupError::Misused)?;
     }
     leading.begin(extent == RunMode::Once).await?;
-    let (mut inputs, mut cluster) = (Vec::new(), None);
+    let mut inputs = Vec::new();
+    let mut cluster = None;
     if let Some(source) = source {
         // With `--once`, the host lists after it has taken the Lease.
         let input = match extent {

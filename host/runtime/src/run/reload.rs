@@ -64,7 +64,8 @@ impl Reload {
             return Err(vec![moved]);
         }
         let config = (self.read)().map_err(|error| error.problems)?;
-        let (file, was) = (config.file.display(), current.state_dir.display());
+        let file = config.file.display();
+        let was = current.state_dir.display();
         if config.state_dir != current.state_dir {
             let never = "which can't change while it runs: start it again";
             let why = format!("{file}: state_dir: was `{was}` when the host started, {never}");

@@ -107,7 +107,8 @@ fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
             let meant = offer(text, words.iter().copied());
-            let (words, was) = (words.join(", "), text.escape_debug());
+            let words = words.join(", ");
+            let was = text.escape_debug();
             let what = format!("was `{was}`, must be one of {words}{meant}");
             Err(FieldError::of(value, what))
         }

@@ -293,12 +293,14 @@ fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
     if call != SYNC {
         return None;
     }
-    let (was, now) = (by_location(was)?, by_location(now)?);
+    let was = by_location(was)?;
+    let now = by_location(now)?;
     let locations: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
     let none = BTreeSet::new();
     let mut fields = Fields::default();
     for location in locations {
-        let (was, now) = (was.get(location).unwrap_or(&none), now.get(location).unwrap_or(&none));
+        let was = was.get(location).unwrap_or(&none);
+        let now = now.get(location).unwrap_or(&none);
         let mut gone: Vec<&Endpoint> = was.difference(now).collect();
         for new in now.difference(was) {
             let twin = gone.iter().position(|old| shown::are_twins(old, new));
@@ -314,7 +316,9 @@ fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
 
 fn field(location: &str, old: Option<&Endpoint>, new: Option<&Endpoint>) -> Field {
     let text = |endpoint: &Endpoint| Value::from(shown::endpoint(endpoint));
-    let (path, old, new) = (location.to_owned(), old.map(text), new.map(text));
+    let path = location.to_owned();
+    let old = old.map(text);
+    let new = new.map(text);
     Field { path, old, new }
 }
 

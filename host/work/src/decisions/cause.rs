@@ -98,7 +98,8 @@ impl Cause {
 
     /// The cause with which keys run again after a version change.
     pub(crate) fn became_active(before: &Instances, now: &Instances) -> Self {
-        let (before, now) = (&before.program.guest, &now.program.guest);
+        let before = &before.program.guest;
+        let now = &now.program.guest;
         Self::Version {
             guest: named(now),
             digest: now.digest.to_string(),
@@ -134,7 +135,8 @@ impl Cause {
 impl From<&SetAside> for Cause {
     /// The cause of a job that tries it again.
     fn from(entry: &SetAside) -> Self {
-        let (since_ms, error) = (entry.at_ms, entry.error.clone());
+        let since_ms = entry.at_ms;
+        let error = entry.error.clone();
         Self::Released { since_ms, error }
     }
 }

@@ -107,7 +107,8 @@ fn compare(
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
             for name in names.into_iter().filter(|name| !passes_over(name)) {
-                let (old, new) = (old.get(name), new.get(name));
+                let old = old.get(name);
+                let new = new.get(name);
                 compare(&path_below(path, name), old, new, passes_over, found);
             }
         }

@@ -411,7 +411,8 @@ fn ends_a_line(file: &mut File) -> io::Result<bool> {
 /// # Errors
 /// If the file exists and cannot be read, with its name.
 pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
-    let (mut records, mut unread) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut unread = 0;
     // Read the newer one first: if the files rotate in between, lines come twice instead of never.
     let newer = lines(file)?;
     let older = lines(&old(file))?;

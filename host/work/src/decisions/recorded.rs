@@ -196,7 +196,8 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
         recording: report.map(|report| report.file.clone()),
         ..made
     };
-    let (at_ms, request) = (call.at_ms, requested(call));
+    let at_ms = call.at_ms;
+    let request = requested(call);
     let cause = Cause::Request { request };
     let job = Record {
         format: FORMAT,

@@ -82,7 +82,8 @@ impl<'a, W: Reconciler> Keyed<'a, W> {
     /// If the state folder can't be read.
     pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext<'a>) -> Result<Self, SetupError> {
         let (config, host_context, active) = (setup.config, setup.host_context, &setup.active);
-        let (once, supervision) = (context.once, context.supervision);
+        let once = context.once;
+        let supervision = context.supervision;
         let policy = setup.guest.failure.clone();
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         active.send_urgent_to(&urgent);

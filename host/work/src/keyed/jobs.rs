@@ -290,7 +290,8 @@ impl<W: Reconciler> Keyed<'_, W> {
         let queued = (self.failures(&done.key), again_in_ms);
         let (failures, again_in_ms) = self.world.retry(&done.key, &done.end, &done.out, (outcome, queued));
         self.show(&done, failures, again_in_ms);
-        let (key, mut effects) = (done.key, done.effects);
+        let key = done.key;
+        let mut effects = done.effects;
         match done.end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
@@ -440,7 +441,9 @@ impl<W: Reconciler> Keyed<'_, W> {
     }
 
     fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
-        let (name, error, failures) = (&entry.instance, &entry.error, entry.failures);
+        let name = &entry.instance;
+        let error = &entry.error;
+        let failures = entry.failures;
         self.host_status.set_aside(W::RULES.guest, name, error, failures);
         if is_new {
             self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));

@@ -43,7 +43,8 @@ impl<W: Reconciler> Keyed<'_, W> {
                 problems: &self.problems,
             });
         }
-        let (now_ms, seen) = (SystemClock.now_ms(), (looked.seen, looked.nodes));
+        let now_ms = SystemClock.now_ms();
+        let seen = (looked.seen, looked.nodes);
         self.pending.take_in(now_ms, seen, &looked.affected, looked.complete);
         self.expect(&looked.affected);
         // Before that, a key that was not counted is expected to have as many objects as those that are gone had.
@@ -102,7 +103,8 @@ impl<W: Reconciler> Keyed<'_, W> {
 
     /// Keeps the objects of a key while something that can't be read may name it.
     pub(super) fn hold(&mut self, key: W::Key) {
-        let (name, why) = (key.to_string(), self.source.hidden());
+        let name = key.to_string();
+        let why = self.source.hidden();
         self.host_status.held(W::RULES.guest, &name);
         if self.held.insert(key) {
             (self.report)(Event::Held { key: name, why });

@@ -491,7 +491,9 @@ impl<W: Reconciler> Keyed<'_, W> {
                 CutCalls::Dropped => "their recordings end inside the call",
                 CutCalls::Finished => "the next process finishes them",
             };
-            let (count, what, seconds) = (self.jobs.len(), W::RULES.left_behind, STOP_GRACE.as_secs());
+            let count = self.jobs.len();
+            let what = W::RULES.left_behind;
+            let seconds = STOP_GRACE.as_secs();
             tracing::warn!("{count} {what} did not end within {seconds} s: {next}");
             self.leadership.leave_behind();
             self.jobs.shutdown().await;

@@ -50,7 +50,8 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// # Errors
     /// If the summary has no form in JSON.
     pub(super) fn summary(self, cut_short: Option<String>) -> serde_json::Result<Summary> {
-        let (rules, all) = (W::RULES, self.last_results.len());
+        let rules = W::RULES;
+        let all = self.last_results.len();
         let failed = self.last_results.into_iter();
         let failed: BTreeMap<_, _> = failed
             .filter_map(|(key, it)| Some((key.to_string(), it.err()?)))
@@ -68,7 +69,8 @@ impl<W: Reconciler> Keyed<'_, W> {
         let did = results.did.iter().map(|(word, count)| format!("{count} {word}"));
         let did = did.collect::<Vec<_>>().join(", ");
         let keys = counted(all, rules.word, &format!("{}s", rules.word));
-        let (succeeded, failed) = (results.succeeded, results.failed.len());
+        let succeeded = results.succeeded;
+        let failed = results.failed.len();
         Ok(Summary {
             is_true,
             unchanged: changed_nothing.then_some(rules.unchanged),

@@ -115,7 +115,8 @@ impl FailureCount {
             return None;
         };
         self.faults += 1;
-        let (error, failures) = (fault.error.clone(), self.faults);
+        let error = fault.error.clone();
+        let failures = self.faults;
         (failures >= enough(policy)).then_some(TooMuch { error, failures })
     }
 }
@@ -171,7 +172,8 @@ impl Cycles {
         }
         let mut cycle = self.turns.iter().filter(|(_, turns)| turns.rounds() >= max);
         let ((kind, name), turns) = cycle.next()?;
-        let (rounds, others) = (turns.rounds(), cycle.count() as u64);
+        let rounds = turns.rounds();
+        let others = cycle.count() as u64;
         let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times");
         error += " with the same desired state";
         if others > 0 {
@@ -363,7 +365,8 @@ mod tests {
     /// `a` and `b` are created and destroyed again, `times` times.
     fn rounds(times: u32) -> Vec<Change> {
         let round = |number: u32| {
-            let (a, b) = (format!("a{number}"), format!("b{number}"));
+            let a = format!("a{number}");
+            let b = format!("b{number}");
             [created("a", &a), created("b", &b), destroyed(&a), destroyed(&b)]
         };
         (0..times).flat_map(round).collect()

@@ -84,7 +84,9 @@ impl Quarantine {
                 Ok(None) => {}
                 // Releasing it would not remove a file with another name, so it would come back at each start.
                 Ok(Some(entry)) if this.file(&entry.instance) != path => {
-                    let (path, must_be, name) = (path.display(), this.file(&entry.instance), entry.instance);
+                    let path = path.display();
+                    let must_be = this.file(&entry.instance);
+                    let name = entry.instance;
                     let must_be = must_be.display();
                     tracing::warn!("{path}: is not where `{name}` is set aside, must be {must_be}: passed over");
                 }

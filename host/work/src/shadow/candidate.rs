@@ -223,7 +223,10 @@ fn at_ms(entry: &Entry) -> Option<u64> {
 fn no_answer(job: &Job, call: &[Entry], time: Duration) -> Judged {
     let begun = call.first().and_then(Entry::call);
     let (begun, ending) = begun.zip(call.last()).ok_or("no call")?;
-    let (n, name, took, time) = (ending.n, &begun.name, job.took.as_millis(), time.as_millis());
+    let n = ending.n;
+    let name = &begun.name;
+    let took = job.took.as_millis();
+    let time = time.as_millis();
     let replayed = format!("recorded an ending after {took} ms, replayed no answer within {time} ms");
     let what = format!("diverged at entry {n}: `{name}`: {replayed}");
     Ok(Some(job.difference(Verdict::Different, Some(n), what)))
@@ -328,7 +331,8 @@ fn read(path: &Path, scan: &mut Scan, from: u64) -> Result<(Vec<Entry>, u64), St
     if text.len() > LINES_BYTES_MAX {
         return Err("it is too long to compare".to_owned());
     }
-    let (mut entries, mut bytes) = (Vec::new(), from);
+    let mut entries = Vec::new();
+    let mut bytes = from;
     // The host may be writing the last line.
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     for line in lines.filter_map(|line| line.strip_suffix(b"\n")) {
@@ -377,7 +381,8 @@ async fn asked(active: &Instances, header: &Header, now_ms: u64, timers: &[(u64,
 
 /// The timers that wait after these entries, which start where an instance begins: when each is due, and its id.
 fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, u64)> {
-    let (mut now_ms, mut due) = (begun_ms, BTreeMap::new());
+    let mut now_ms = begun_ms;
+    let mut due = BTreeMap::new();
     for entry in entries {
         let Ask { name, args, answer } = match entry.event {
             Event::Call(call) => {

@@ -106,7 +106,8 @@ impl Shadow {
     pub async fn start(setup: Setup) -> Result<Self, String> {
         let (active, candidate) = (&setup.active.program, &setup.candidate.program);
         if active.world.name != candidate.world.name {
-            let (guest, world) = (named(&candidate.guest), candidate.world.name);
+            let guest = named(&candidate.guest);
+            let world = candidate.world.name;
             let must_be = format!("{}, as the active `{}` is", active.world.name, named(&active.guest));
             return Err(format!("guest `{guest}` is of the world {world}, must be of {must_be}"));
         }

@@ -125,7 +125,8 @@ impl Negs {
 
     pub(super) fn show(&self) -> NegsShown {
         let migrations = self.by_key.iter().filter_map(|(key, at)| {
-            let (key, migration) = (key.clone(), at.migration.clone()?);
+            let key = key.clone();
+            let migration = at.migration.clone()?;
             Some(MigrationShown { key, migration })
         });
         let in_error_state = self.by_key.iter().filter(|(_, at)| at.in_error_state);

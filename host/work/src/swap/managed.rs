@@ -42,7 +42,8 @@ impl Managed {
     /// That the version of the configuration was refused at the start, in one line. `None` also after a command.
     pub fn refused(&self) -> Option<String> {
         let refused = self.revisions.lock().refused()?.reference.clone();
-        let (name, file) = (self.name, self.config.file());
+        let name = self.name;
+        let file = self.config.file();
         Some(format!(
             "guest `{name}`: {refused} was refused when the host started, and another version stays active with its own \
              settings: trueup check --config {file} says why"

@@ -241,7 +241,8 @@ impl Manager {
     ) -> Result<Activated, ManageError> {
         let refused = |mut refused: Refused| {
             if refused.step == Step::Settings {
-                let (location, id) = (&managed.config.location, std::process::id());
+                let location = &managed.config.location;
+                let id = std::process::id();
                 refused.why += &format!(
                     "; set the `use` and `settings` of this version together at {location}, with `gate = \"report\"` if \
                      the gate refuses it, then `kill -HUP {id}`"
@@ -332,7 +333,8 @@ impl Manager {
         if let Ok((_, before)) = self.compared(name)
             && before.candidate.program.guest.digest == program.guest.digest
         {
-            let (reference, count) = (&before.reference, before.shadow.status().compared);
+            let reference = &before.reference;
+            let count = before.shadow.status().compared;
             let next = format!("to begin again: trueup guest shadow stop {name}");
             let why = format!("{reference} runs in shadow already, and {count} of its calls are compared; {next}");
             return Err(ManageError::nothing(name, why));
@@ -440,7 +442,8 @@ impl Manager {
         };
         let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
         activated.inspect_err(|error| {
-            let (at_ms, why) = (SystemClock.now_ms(), error.to_string());
+            let at_ms = SystemClock.now_ms();
+            let why = error.to_string();
             compared.shadow.promotion_refused(Some(PromotionRefused { at_ms, why }));
         })
     }
@@ -465,7 +468,9 @@ impl Manager {
 /// Why a rollback names no version by itself.
 fn no_previous(name: &str, revisions: &Revisions) -> String {
     let before = revisions.before().map(|before| {
-        let (guest, version, to) = (&before.name, &before.version, before.revision);
+        let guest = &before.name;
+        let version = &before.version;
+        let to = before.revision;
         format!("; for `{guest}@{version}`, which was active before: trueup guest rollback {name} --to {to}")
     });
     "there is no earlier version to go back to".to_owned() + &before.unwrap_or_default()

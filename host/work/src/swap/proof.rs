@@ -162,7 +162,9 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
     if worlds.iter().any(|world| world.name == program.world.name) {
         return Ok(());
     }
-    let (guest, world, wanted) = (named(&program.guest), program.world.name, names(worlds, " or "));
+    let guest = named(&program.guest);
+    let world = program.world.name;
+    let wanted = names(worlds, " or ");
     let why = format!("guest `{guest}` is of the world {world}, must be of {wanted}");
     Err(Refused::new(Step::World, why))
 }
@@ -220,7 +222,8 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refus
     // A snapshot is taken between calls, where a recording has no place for questions.
     let mut entries = instance.host_mut().tape.take_entries().into_iter();
     if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {
-        let (guest, asked) = (named(&instances.program.guest), ask.name);
+        let guest = named(&instances.program.guest);
+        let asked = ask.name;
         let why = format!(
             "guest `{guest}` asks `{asked}` in `lifecycle.snapshot`, which may use nothing but log and metrics"
         );
@@ -302,7 +305,9 @@ impl Guests {
     /// # Errors
     /// Why it is not available.
     pub(crate) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, NotLoaded> {
-        let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
+        let this = self.clone();
+        let reference = reference.clone();
+        let verify = verify.clone();
         // Compiling is slow, so it runs on a thread of its own.
         let loading = Handle::current();
         let loaded = tokio::task::spawn_blocking(move || {

@@ -184,7 +184,8 @@ impl Revisions {
     pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
         let file = Self::place(state_dir, name);
         let anchor_file = file.with_extension("anchor");
-        let (shown, anchor_shown) = (file.display(), anchor_file.display());
+        let shown = file.display();
+        let anchor_shown = anchor_file.display();
         let to_begin_anew = format!("move it and {anchor_shown} away to begin with what the configuration names");
         let unread = |reason: &dyn Display, next: &str| {
             format!("revisions of guest `{name}`: can't read {shown}: {reason}; {next}")
@@ -205,7 +206,9 @@ impl Revisions {
             && newest.map_or(0, |newest| newest.revision) < anchor.revision
         {
             let lost = newest.map_or("is missing or empty", |_| "is an older one");
-            let (revision, guest, digest) = (anchor.revision, &anchor.guest, &anchor.digest);
+            let revision = anchor.revision;
+            let guest = &anchor.guest;
+            let digest = &anchor.digest;
             return Err(format!(
                 "revisions of guest `{name}`: {shown} {lost}, though revision {revision}, `{guest}` ({digest}), was active; \
                  restore it, or {to_begin_anew}"

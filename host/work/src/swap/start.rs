@@ -147,7 +147,8 @@ impl GuestSection<'_> {
     /// Another version is active than the configuration names: a command made it so.
     fn other(&self, begun: &Begun) -> String {
         let active = active_of(&begun.instances.program, &begun.revisions);
-        let (name, with) = (self.name, self.note_of_settings(&begun.instances));
+        let name = self.name;
+        let with = self.note_of_settings(&begun.instances);
         let other = &self.guest.reference;
         format!("guest `{name}`: {active} is active{with}, not {other}, which the configuration names")
     }
@@ -242,7 +243,9 @@ impl GuestSection<'_> {
     }
 
     fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
-        let (name, reference, active) = (self.name, &self.guest.reference, active_of(active, revisions));
+        let name = self.name;
+        let reference = &self.guest.reference;
+        let active = active_of(active, revisions);
         format!("guest `{name}`: {reference} is {refused}; {active} stays active")
     }
 
@@ -255,7 +258,8 @@ impl GuestSection<'_> {
             return Ok(None);
         };
         let goes_on = |why: &str| {
-            let (name, revision) = (self.name, active.revision);
+            let name = self.name;
+            let revision = active.revision;
             tracing::warn!("guest `{name}`: revision {revision} {why}: going on with what the configuration names");
             Ok(None)
         };

@@ -243,7 +243,8 @@ impl Actor {
     pub(super) async fn run(mut self, mut mailbox: mpsc::Receiver<Mail>) {
         let mut is_watched = true;
         loop {
-            let (due, has_releases) = (self.next_due(), self.has_releases());
+            let due = self.next_due();
+            let has_releases = self.has_releases();
             tokio::select! {
                 biased;
                 Some(lost) = self.answers.lost.recv() => self.roll_back(lost).await,
@@ -398,7 +399,8 @@ impl Actor {
         let refused_for = REFUSED_FOR.min(Duration::from_millis(rest_ms));
         let asked = self.refused_at.is_some_and(|at| at.elapsed() < refused_for);
         if stats.free == 0 || asked {
-            let (assigned, addresses) = (stats.assigned, stats.addresses);
+            let assigned = stats.assigned;
+            let addresses = stats.addresses;
             let rest = if addresses > assigned { ", the others rest" } else { "" };
             problems.push(format!(
                 "no address is free: {assigned} of {addresses} are assigned{rest}"

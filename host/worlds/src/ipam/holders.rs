@@ -126,7 +126,8 @@ impl Holders {
             self.write_at.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
         }
         self.freed_at.remove(ip);
-        let (ip, missing) = (ip.to_owned(), None);
+        let ip = ip.to_owned();
+        let missing = None;
         self.by_key.insert(three(key), Holder { ip, pod, missing });
     }
 

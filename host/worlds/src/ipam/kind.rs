@@ -180,8 +180,11 @@ impl Ready for Pods<'_> {
             ..ManagedGuest::new(active, managing, ipam.guest.failure.clone())
         };
         let settings = ipam.adapter.clone();
-        let (backends, enis, mut problems) = (setup.backends, setup.enis, setup.problems);
-        let (context, tell) = (with.context, with.report);
+        let backends = setup.backends;
+        let enis = setup.enis;
+        let mut problems = setup.problems;
+        let context = with.context;
+        let tell = with.report;
         let host_status = &with.management.host_context.host_status;
         let host_status = Arc::clone(host_status);
         Ok(Box::pin(async move {
@@ -193,7 +196,8 @@ impl Ready for Pods<'_> {
                 let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
                 // One pool is one key. Nothing is created in it, but a freed address is one allocation less.
                 let failed = usize::from(ended.error.is_some());
-                let (succeeded, released) = (1 - failed, ended.released);
+                let succeeded = 1 - failed;
+                let released = ended.released;
                 return Ok(Some(Summary {
                     is_true: failed == 0,
                     line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),

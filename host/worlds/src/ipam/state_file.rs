@@ -46,7 +46,8 @@ impl StateFile {
     /// As [`StateFile::read`], for a file without which the host does not go on: says `what` it holds, and when to
     /// `remove` it.
     fn require<T: DeserializeOwned>(&self, what: &str, remove: &str) -> Result<Option<T>, String> {
-        let (read, path) = (self.read(), self.path.display());
+        let read = self.read();
+        let path = self.path.display();
         read.map_err(|error| format!("{what} can't be read from `{path}`: {error}; repair it, or remove it {remove}"))
     }
 

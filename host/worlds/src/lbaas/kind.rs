@@ -78,7 +78,8 @@ impl Kind for OfServices {
         Box::pin(async move {
             let Some(lbaas) = config.world() else { return Ok(None) };
             no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
-            let (guest, section) = ((guest::NAME, guest::WORLDS), (&lbaas.guest, &lbaas.source));
+            let guest = (guest::NAME, guest::WORLDS);
+            let section = (&lbaas.guest, &lbaas.source);
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
             let simulated_engine = match &lbaas.sim {
                 Some(sim) => {

@@ -194,7 +194,8 @@ impl Own<'_> {
     /// Returns whether the Service is as desired. It is not if it does not exist, or has changed so that this write no
     /// longer applies.
     async fn write(&self, change: impl Fn(&Service) -> Change) -> Result<bool, Failure> {
-        let (cluster, key) = (self.cluster, self.key);
+        let cluster = self.cluster;
+        let key = self.key;
         let failed = |cause: &str| Failure::from(format!("service `{key}`: {cause}"));
         let Some(mut service) = cluster.service(&key.namespace, &key.name) else {
             return Ok(false);

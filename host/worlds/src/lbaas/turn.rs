@@ -179,7 +179,8 @@ impl ServiceTurn {
         };
         self.turn.counts = false;
         if report?.is_none() {
-            let (key, gone) = (&self.key, desired.load_balancers.join(", "));
+            let key = &self.key;
+            let gone = desired.load_balancers.join(", ");
             tracing::warn!(%key, "{gone} left `load_balancers`, and the Engine does not know it: nothing is removed from it");
         }
         Ok(())

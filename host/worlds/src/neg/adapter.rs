@@ -129,7 +129,9 @@ impl Facts {
 fn instance(node: &Node) -> Option<&str> {
     let id = node.spec.as_ref()?.provider_id.as_deref()?;
     let mut parts = id.strip_prefix("gce://")?.split('/');
-    let (_project, _zone, instance) = (parts.next()?, parts.next()?, parts.next()?);
+    let _project = parts.next()?;
+    let _zone = parts.next()?;
+    let instance = parts.next()?;
     (parts.next().is_none() && !instance.is_empty()).then_some(instance)
 }
 

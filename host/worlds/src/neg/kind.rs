@@ -69,7 +69,8 @@ impl Kind for OfNegs {
         Box::pin(async move {
             let Some(neg) = config.world() else { return Ok(None) };
             no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
-            let (guest, section) = ((guest::NAME, guest::WORLDS), (&neg.guest, &neg.source));
+            let guest = (guest::NAME, guest::WORLDS);
+            let section = (&neg.guest, &neg.source);
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
             let simulated = match &neg.sim {
                 Some(sim) => {
@@ -301,7 +302,8 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupEr
             name: ASKED_FOR.to_owned(),
             zone: zone.to_owned(),
         };
-        let (project, endpoint) = (&settings.project, &settings.endpoint);
+        let project = &settings.project;
+        let endpoint = &settings.endpoint;
         let taken = || Ok(format!("{endpoint} takes the credentials, project {project}"));
         let error = match reads.endpoints(&asked_for).await {
             Ok(_) | Err(Error::NotFound) => return taken(),

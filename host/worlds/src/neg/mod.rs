@@ -178,7 +178,8 @@ impl<'a> Negs<'a> {
 
     /// An operation has ended. Returns the key that started it, if the key still exists.
     fn take_end(&mut self, ended: Ended, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
-        let (instance, operation) = (ended.instance, ended.operation);
+        let instance = ended.instance;
+        let operation = ended.operation;
         let key = instance.parse::<Key>().ok();
         let Some(key) = key.filter(|key| is_running(key) || self.is_known(key)) else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
@@ -224,7 +225,8 @@ impl<'a> Negs<'a> {
 
     fn show(&self, key: &Key, out: &Out) {
         let Some(state) = &out.state else { return };
-        let (host_context, instance) = (self.setup.keyed.host_context, key.to_string());
+        let host_context = self.setup.keyed.host_context;
+        let instance = key.to_string();
         let in_flight = state.operations.iter().map(|of| OperationShown {
             key: instance.clone(),
             operation: of.operation,

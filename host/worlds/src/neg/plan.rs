@@ -58,7 +58,8 @@ pub(super) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
     let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
-    let (mut plans, mut found) = (Vec::new(), BTreeMap::new());
+    let mut plans = Vec::new();
+    let mut found = BTreeMap::new();
     let known: Vec<Key> = negs.known.keys().cloned().collect();
     for (key, work) in keyed::plan::wanted(&mut negs, &setup.keyed, of.all, known, plan) {
         let text = key.to_string();
@@ -250,7 +251,8 @@ fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
     let read = |operation: InState| {
         let name = settings.get(NEG_NAMES)?.get(&operation.subnet)?.as_str()?.to_owned();
-        let (attaches, zone) = (operation.started().attaches, operation.zone);
+        let attaches = operation.started().attaches;
+        let zone = operation.zone;
         let under_way = UnderWay {
             attaches,
             neg: NegRef { name, zone },

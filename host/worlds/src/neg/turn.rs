@@ -85,7 +85,8 @@ impl NegTurn {
     /// Runs the turn to its end.
     pub(super) async fn run(mut self) -> turn::Done<Key, Out> {
         let mut end = self.all().await;
-        let (mut turn, mut out) = (self.turn, self.out);
+        let mut turn = self.turn;
+        let mut out = self.out;
         if let (Ok(false), Some(error)) = (&end, out.failure(turn.slot.timer_ms().is_some())) {
             end = Err(Failure::from(error));
         }

@@ -296,7 +296,8 @@ impl Reconciler for Negs<'_> {
         if !found.synced && !gone {
             return Ok(None);
         }
-        let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
+        let holdings = &self.setup.keyed.active.quotas.holdings;
+        let text = key.to_string();
         // Only keys that go count for approvals: endpoints of a key that stays come and go with its pods.
         match self.targets.desired(key) {
             _ if gone => holdings.emptied(&text),

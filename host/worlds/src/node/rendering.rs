@@ -139,7 +139,8 @@ impl Rendering {
         let mut set_aside = Vec::new();
         for (at, its) in renderers.iter_mut().enumerate() {
             let Some(too_much) = its.too_much.take() else { continue };
-            let (name, instances) = (&its.name, its.active.instances());
+            let name = &its.name;
+            let instances = its.active.instances();
             let entry = its.supervisor.set_aside(&instances, name, name, name, too_much);
             states.set_aside(at);
             set_aside.push((at, entry));

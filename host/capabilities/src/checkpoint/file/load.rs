@@ -59,7 +59,8 @@ impl Shared {
         let synced = self.disk.sync_data(&file);
         let synced = synced.and_then(|()| self.disk.sync_folder(place::folder_of(path)));
         synced.map_err(|error| self.failed("syncing", &error))?;
-        let (offset, next) = (scan.end, scan.saved.entries.len() as u64 + 1);
+        let offset = scan.end;
+        let next = scan.saved.entries.len() as u64 + 1;
         let log = self.log(file, scan.version, scan.epoch, End { offset, next })?;
         Ok(Some((log, scan.saved)))
     }

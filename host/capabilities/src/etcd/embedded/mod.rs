@@ -372,7 +372,8 @@ impl Cursor {
         for Changes { revision, events } in history.newer(after).ok_or(WatchEnd::Compacted { after })? {
             self.after = *revision;
             let events = events.iter().filter(|event| event.key().starts_with(&self.prefix));
-            let (revision, events) = (*revision, events.cloned().collect::<Vec<_>>());
+            let revision = *revision;
+            let events = events.cloned().collect::<Vec<_>>();
             if !events.is_empty() {
                 return Ok(Some(Changes { revision, events }));
             }

@@ -101,7 +101,8 @@ pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<bo
     let is_newer = {
         let mut keys = transaction.open_table(KEYS)?;
         for entry in &other.entries {
-            let (created, changed) = (entry.create_revision, entry.mod_revision);
+            let created = entry.create_revision;
+            let changed = entry.mod_revision;
             keys.insert(
                 entry.key.as_slice(),
                 (created, changed, entry.version, entry.value.as_slice()),

@@ -154,7 +154,8 @@ async fn list_once(connection: &Connection, prefix: &[u8], keys_only: bool) -> R
             options = options.with_keys_only();
         }
         let ask = |client: Client| {
-            let (from, options) = (from.clone(), options.clone());
+            let from = from.clone();
+            let options = options.clone();
             async move {
                 let mut kv = client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
                 kv.get(from, Some(options)).await

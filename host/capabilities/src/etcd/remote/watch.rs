@@ -159,7 +159,8 @@ async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(),
         .with_count_only()
         .with_revision(revision);
     let ask = |mut client: Client| {
-        let (prefix, options) = (first(prefix), options.clone());
+        let prefix = first(prefix);
+        let options = options.clone();
         async move { client.get(prefix, Some(options)).await }
     };
     let known = connection.read(ask).await;

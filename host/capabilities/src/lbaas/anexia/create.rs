@@ -213,7 +213,8 @@ impl Call {
         tags: &[String],
         unaccounted: Unaccounted,
     ) -> Result<Object, Error> {
-        let (spec, identifier) = (&object.spec, &object.identifier);
+        let spec = &object.spec;
+        let identifier = &object.identifier;
         for tag in tags {
             if let Err(Failure { error, .. }) = self.tag(identifier, tag).await {
                 return Err(self.destroy_untagged(spec, identifier, error, unaccounted).await);

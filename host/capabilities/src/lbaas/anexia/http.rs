@@ -303,7 +303,8 @@ impl Call {
         let media_type = if is_read { ACCEPT } else { CONTENT_TYPE };
         let headers = [(AUTHORIZATION, token.header()), (media_type, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let (client, method) = (&self.engine.client, request.method.clone());
+        let client = &self.engine.client;
+        let method = request.method.clone();
         let sent = client.send(&self.fence, method, &url, headers, body).await;
         let answer = sent.map_err(|trouble| {
             let failure = self.unanswered(request, trouble);

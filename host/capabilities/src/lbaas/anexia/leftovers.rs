@@ -223,7 +223,8 @@ impl Call {
             match found {
                 Some(object) => {
                     seen.insert(object.identifier.clone());
-                    let (tags, intent) = (one.tags, Some(one.intent));
+                    let tags = one.tags;
+                    let intent = Some(one.intent);
                     look.found.push(Leftover { object, tags, intent });
                 }
                 None if one.is_late => look.late.push(one.intent),

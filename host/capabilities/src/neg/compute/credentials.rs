@@ -271,7 +271,8 @@ impl ServiceAccount {
         };
         // A token changes nothing: it may be fetched whether or not this host may act.
         let always = Fence::open();
-        let (url, headers) = (&self.token_uri, [(CONTENT_TYPE, form_type)]);
+        let url = &self.token_uri;
+        let headers = [(CONTENT_TYPE, form_type)];
         let sent = self.client.send(&always, Method::POST, url, headers, Some(form));
         let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
         let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
@@ -281,7 +282,9 @@ impl ServiceAccount {
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !answer.status.is_success() {
             let text = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (status, error, about) = (answer.status.as_u16(), text("error"), text("error_description"));
+            let status = answer.status.as_u16();
+            let error = text("error");
+            let about = text("error_description");
             let said = format!("HTTP {status} {error} {about}");
             return Err(failed(said.trim_end().to_owned()));
         }

@@ -25,7 +25,8 @@ type Unlisted = (Error, bool);
 #[async_trait]
 impl Api for Compute {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
-        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
+        let fence = self.fence.of_this_epoch();
+        let watch = &self.watch;
         if self.found(&fence, neg, subnet).await? {
             return Ok(false);
         }
@@ -75,7 +76,8 @@ impl Api for Compute {
     }
 
     async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
-        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
+        let fence = self.fence.of_this_epoch();
+        let watch = &self.watch;
         let body = wire::endpoints_body(endpoints)?;
         let request = watch.settings.change_request(attaches, neg, body, id)?;
         let order = self.order_of(neg);
@@ -134,7 +136,8 @@ impl Compute {
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
         let watch = &self.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
-        let (name, zone) = (&neg.name, &neg.zone);
+        let name = &neg.name;
+        let zone = &neg.zone;
         let looking = async {
             let mut looks = 0;
             loop {
@@ -155,7 +158,8 @@ impl Compute {
     }
 
     async fn list(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Unlisted> {
-        let (fence, watch) = (self.fence.of_this_epoch(), &self.watch);
+        let fence = self.fence.of_this_epoch();
+        let watch = &self.watch;
         let mut endpoints = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..PAGES_MAX {
@@ -183,7 +187,8 @@ impl Compute {
                 Some(next) => token = Some(next),
             }
         }
-        let (name, zone) = (&neg.name, &neg.zone);
+        let name = &neg.name;
+        let zone = &neg.zone;
         let text = format!("NEG {name} in {zone} has more than {PAGES_MAX} pages of endpoints");
         Err((Error::Unavailable(text), false))
     }

@@ -115,7 +115,8 @@ impl Compute {
     /// # Errors
     /// If this can't be saved: the end is reported again after a restart.
     pub async fn acknowledge(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
-        let (store, owner) = (Arc::clone(&self.watch.store), instance.to_owned());
+        let store = Arc::clone(&self.watch.store);
+        let owner = instance.to_owned();
         blocking(move || store.remove(&owner, operation)).await?;
         self.watch.watched.lock().remove(&(instance.to_owned(), operation));
         Ok(())

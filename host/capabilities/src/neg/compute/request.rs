@@ -234,7 +234,8 @@ mod tests {
     #[tokio::test]
     async fn no_second_has_more_requests_than_it_may() {
         let pace = Pace::new(3, 100);
-        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut before = Vec::new();
+        let mut after = Vec::new();
         for _ in 0..7 {
             before.push(Instant::now());
             drop(pace.slot().await);
@@ -248,7 +249,8 @@ mod tests {
     #[tokio::test]
     async fn the_next_waits_until_a_slot_is_free() {
         let pace = Pace::new(100, 2);
-        let (first, _second) = (pace.slot().await, pace.slot().await);
+        let first = pace.slot().await;
+        let _second = pace.slot().await;
         let third = pace.slot();
         tokio::pin!(third);
         let soon = Duration::from_millis(20);

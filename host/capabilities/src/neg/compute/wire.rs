@@ -31,7 +31,8 @@ impl Settings {
     }
 
     fn neg(&self, neg: &NegRef) -> Result<String, Error> {
-        let (zone, name) = (self.zone(&neg.zone)?, name(&neg.name)?);
+        let zone = self.zone(&neg.zone)?;
+        let name = name(&neg.name)?;
         Ok(format!("{zone}/networkEndpointGroups/{name}"))
     }
 

@@ -133,7 +133,8 @@ async fn verified(loader: &Loader, config: &Config) -> Vec<Verified> {
 }
 
 fn verdict(of: &Verified) -> String {
-    let (guest, reference) = (of.guest, &of.r#use);
+    let guest = of.guest;
+    let reference = &of.r#use;
     if let Some(problem) = &of.problem {
         return format!("{guest:<6} WRONG  {problem}");
     }
@@ -275,7 +276,9 @@ pub(super) fn push(args: &Push, output: Output) -> Ending {
     };
     let pushed = block_on(loader()?.push(&args.file, &to))??;
     output::show(&pushed, output, |pushed| {
-        let (name, version, digest) = (&pushed.name, &pushed.version, &pushed.digest);
+        let name = &pushed.name;
+        let version = &pushed.version;
+        let digest = &pushed.digest;
         output::talk(&format!("pushed {name}@{version} ({digest}) to oci:{to}"));
         vec![pushed.reference.clone()]
     })

@@ -138,6 +138,7 @@ fn facts(guest: &Shown) -> Vec<String> {
         format!("size     {} bytes", guest.size),
         "may ask".to_owned(),
     ];
-    let (asks, answers) = (indented(&guest.imports), indented(&guest.exports));
+    let asks = indented(&guest.imports);
+    let answers = indented(&guest.exports);
     [facts, asks, vec!["answers".to_owned()], answers].concat()
 }

@@ -96,7 +96,8 @@ fn promote(args: &Promote, output: Output) -> Ending {
 /// `its promotion was refused at 2026-11-25T18:57:37.000Z: ...`. Empty if it was not.
 pub(super) fn refused(status: &Status) -> Option<String> {
     let refused = status.promotion_refused.as_ref()?;
-    let (at, why) = (output::time(refused.at_ms), output::printable(&refused.why));
+    let at = output::time(refused.at_ms);
+    let why = output::printable(&refused.why);
     Some(format!("its promotion was refused at {at}: {why}"))
 }
 
@@ -117,7 +118,8 @@ pub(in crate::commands) fn promoted(after: Option<u64>) -> String {
 
 fn lines(status: &Status) -> Vec<String> {
     let guest = format!("{}@{} {}", status.candidate, status.version, status.digest);
-    let (since, promoted) = (output::time(status.since_ms), promoted(status.promoted_after));
+    let since = output::time(status.since_ms);
+    let promoted = promoted(status.promoted_after);
     let counts = [
         ("COMPARED", status.compared),
         ("SAME", status.same),

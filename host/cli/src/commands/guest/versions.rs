@@ -168,7 +168,8 @@ pub(super) fn history(args: &History, output: Output) -> Ending {
     let state_dir = args.host.state_dir()?;
     let revisions = Revisions::load(&state_dir, &args.guest).map_err(|error| misused(anyhow!(error)))?;
     if revisions.all().is_empty() {
-        let (guest, folder) = (&args.guest, state_dir.display());
+        let guest = &args.guest;
+        let folder = state_dir.display();
         let why = anyhow!("guest `{guest}` was never active with the state folder {folder}");
         return Err(misused(why));
     }

@@ -37,7 +37,8 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
         lines.push(format!("done      {decisions}, {objects}"));
     }
     let memory = status.memory;
-    let (resident, peak) = (bytes(memory.resident_bytes), bytes(memory.peak_bytes));
+    let resident = bytes(memory.resident_bytes);
+    let peak = bytes(memory.peak_bytes);
     let of_guests = format!("guests have {}", bytes(memory.guests_bytes));
     lines.push(format!("memory    {resident} ({peak} at most); {of_guests}"));
     let of_source = status.source.iter().flat_map(|source| &source.problems);
@@ -124,7 +125,8 @@ pub(in crate::commands) fn process(host: &HostShown) -> String {
 fn lease(host: &HostShown) -> Option<String> {
     let election = host.election.as_ref()?;
     let at = |time: &Option<String>| time.clone().unwrap_or_else(|| "an unknown time".to_owned());
-    let (acquired, renewed) = (at(&election.acquired), at(&election.renewed));
+    let acquired = at(&election.acquired);
+    let renewed = at(&election.renewed);
     let held = match &election.holder {
         Some(holder) => format!("held by `{holder}` since {acquired}, renewed {renewed}"),
         None => "held by no host".to_owned(),
@@ -168,7 +170,8 @@ fn queue(status: &Status) -> Option<String> {
 
 /// `1 ready, 2 delayed, 3 running (1 asleep)`.
 pub(in crate::commands) fn in_queue(queue: &QueueShown) -> String {
-    let (ready, delayed) = (queue.ready, queue.delayed);
+    let ready = queue.ready;
+    let delayed = queue.delayed;
     format!(
         "{ready} ready, {delayed} delayed, {} running ({} asleep)",
         queue.running, queue.sleeping
@@ -229,7 +232,8 @@ fn is_in_error_state(key: &KeyShown, status: &Status) -> bool {
 /// `operation 7 detaches 60 endpoints at zone-a/default, for 12 s`.
 fn operation_text(of: &OperationShown, now_ms: u64) -> String {
     let endpoints = counted(of.endpoints, "endpoint", "endpoints");
-    let (at, since) = (printable(&of.at), passed(now_ms.saturating_sub(of.since_ms)));
+    let at = printable(&of.at);
+    let since = passed(now_ms.saturating_sub(of.since_ms));
     format!(
         "operation {} {}es {endpoints} at {at}, for {since}",
         of.operation, of.action

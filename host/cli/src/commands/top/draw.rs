@@ -97,7 +97,9 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let keys = &app.data.status.keys;
     let of = |state| keys.get(&state).copied().unwrap_or_default();
     let all = keys.values().sum::<usize>() - of(KeyState::Gone);
-    let (good, failed, set_aside) = (of(KeyState::True), of(KeyState::Failed), of(KeyState::SetAside));
+    let good = of(KeyState::True);
+    let failed = of(KeyState::Failed);
+    let set_aside = of(KeyState::SetAside);
     let ratio = if all == 0 { 1.0 } else { good as f64 / all as f64 };
     let gauge = LineGauge::default()
         .ratio(ratio.clamp(0.0, 1.0))
@@ -112,7 +114,8 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
 fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
     let guests = app.data.status.guests.iter().take(GUESTS_MAX);
     let lines = guests.map(|guest| {
-        let (revision, memory) = (or_dash(guest.revision), bytes(guest.memory_bytes));
+        let revision = or_dash(guest.revision);
+        let memory = bytes(guest.memory_bytes);
         let mut text = format!("{:<6} {}@{} r{revision}  ", guest.guest, guest.name, guest.version);
         text += &format!("{} working, {} resting  ", guest.working, guest.resting);
         text += &format!("{} calls, {} failed  {memory}", guest.calls, guest.failures);
@@ -193,7 +196,8 @@ fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
     let decisions = counted(key.decisions, "decision", "decisions");
     lines.extend([Line::default(), Line::from(format!("{decisions}; the last:"))]);
     lines.extend(key.recent.iter().map(|recent| {
-        let (at, outcome) = (output::time(recent.at_ms), recent.outcome.name());
+        let at = output::time(recent.at_ms);
+        let outcome = recent.outcome.name();
         let took = passed(u64::from(recent.took_ms));
         let effects = format!("{} created, {} destroyed", recent.created, recent.destroyed);
         Line::from(format!("{at}  {outcome:<11} took {took:<8} {effects}"))

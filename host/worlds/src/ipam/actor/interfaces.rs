@@ -59,7 +59,8 @@ impl Actor {
         let mut additions = self.has.additions_to(should_have);
         additions.retain(|addition| !self.refused.contains(addition));
         if let Err(error) = self.remembered.add(&additions) {
-            let (instance, what) = (&self.settings.instance, "new interfaces and addresses are not used yet");
+            let instance = &self.settings.instance;
+            let what = "new interfaces and addresses are not used yet";
             tracing::error!(instance, "{what}, they can't be remembered: {error}; trying again");
             return Ok(());
         }
@@ -72,13 +73,15 @@ impl Actor {
                 self.has.put(&addition);
                 continue;
             };
-            let (instance, error) = (&self.settings.instance, protocol::name(&error));
+            let instance = &self.settings.instance;
+            let error = protocol::name(&error);
             match &addition {
                 Addition::Eni(AddEni { eni_id: eni, .. }) => {
                     tracing::warn!(instance, eni, "the guest does not take the interface: {error}");
                 }
                 Addition::Address(AddAddress { eni_id, ipv4 }) => {
-                    let (eni, address) = (eni_id, ipv4);
+                    let eni = eni_id;
+                    let address = ipv4;
                     tracing::warn!(instance, eni, address, "the guest does not take the address: {error}");
                     self.refused.push(addition);
                 }
@@ -93,7 +96,8 @@ impl Actor {
             Removal::Address { id, ip } => self.remove_address(&id, &ip).await,
             Removal::Eni(id) => {
                 let is_removed = self.remove_eni(&id).await?;
-                let (wanted, instance) = (self.wanted.enis.get(&id), &self.settings.instance);
+                let wanted = self.wanted.enis.get(&id);
+                let instance = &self.settings.instance;
                 if is_removed {
                     if wanted.is_none() {
                         tracing::info!(instance, eni = id, "interface removed: it left the list");
@@ -150,7 +154,8 @@ impl Actor {
         });
         if let Err(error) = forgot {
             self.due.insert(Task::Forget, Instant::now() + FORGET_RETRY);
-            let (instance, what) = (&self.settings.instance, "interfaces and addresses that are gone");
+            let instance = &self.settings.instance;
+            let what = "interfaces and addresses that are gone";
             tracing::warn!(instance, "{what} are still remembered: {error}");
         }
     }
@@ -178,7 +183,8 @@ impl Actor {
             }
             Err(Error::EniInUse) => Ok(false),
             Err(error) => {
-                let (instance, error) = (&self.settings.instance, protocol::name(&error));
+                let instance = &self.settings.instance;
+                let error = protocol::name(&error);
                 tracing::warn!(instance, eni = id, "the interface stays: {error}");
                 Ok(false)
             }
@@ -200,7 +206,8 @@ impl Actor {
             }
             Err(Error::IpInUse) => {}
             Err(error) => {
-                let (instance, error) = (&self.settings.instance, protocol::name(&error));
+                let instance = &self.settings.instance;
+                let error = protocol::name(&error);
                 tracing::warn!(instance, address = ip, "the address stays: {error}");
             }
         }

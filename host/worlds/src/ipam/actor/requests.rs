@@ -137,7 +137,8 @@ impl Actor {
         };
         if let Err(failure) = &answer {
             if let Some(too_much) = self.managed.failing.failed(&request, failure) {
-                let (failures, error) = (too_much.failures, &too_much.error);
+                let failures = too_much.failures;
+                let error = &too_much.error;
                 tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
                 let version = self.datastore.slot.instances();
                 let failing = &mut self.managed.failing;
@@ -204,7 +205,8 @@ impl Actor {
     }
 
     async fn show(&mut self) -> Result<Shown, Failure> {
-        let (mut enis, mut allocated) = (Vec::new(), Vec::new());
+        let mut enis = Vec::new();
+        let mut allocated = Vec::new();
         if self.datastore.slot.is_live() {
             let infos: EniInfos = self.datastore.ask("datastore.get-eni-infos", &Nothing {}).await?;
             (enis, allocated) = (infos.enis, self.datastore.allocated().await?);
@@ -285,7 +287,9 @@ impl Actor {
         }
         let some = self.releases.len().min(SPOOL_AT_ONCE_MAX);
         let some: Vec<Release> = self.releases.drain(..some).collect();
-        let (mut files, mut freed, mut ended) = (Vec::new(), Vec::new(), None);
+        let mut files = Vec::new();
+        let mut freed = Vec::new();
+        let mut ended = None;
         // Some files may have been taken back: the pod's key is in use again.
         for release in some.into_iter().filter(Release::is_there) {
             let worked_off = match &ended {
@@ -301,7 +305,8 @@ impl Actor {
                 Err(Failure { error, .. }) => ended.insert(error).clone(),
             };
             self.worked_off.kept += 1;
-            let (instance, file) = (&self.settings.instance, release.file.display());
+            let instance = &self.settings.instance;
+            let file = release.file.display();
             tracing::warn!(
                 instance,
                 "the release `{file}` could not be worked off, and is tried again: {why}"
@@ -331,7 +336,8 @@ impl Actor {
         match removed {
             Ok(()) => self.worked_off.done += files.len(),
             Err(error) => {
-                let (instance, count) = (&self.settings.instance, files.len());
+                let instance = &self.settings.instance;
+                let count = files.len();
                 self.worked_off.kept += count;
                 tracing::warn!(instance, "{count} releases stay in the spool: {error}");
             }

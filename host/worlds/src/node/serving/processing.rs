@@ -93,9 +93,11 @@ impl Serving {
     }
 
     async fn resync(&mut self) {
-        let (state, by) = (self.state(), self.by_nodes());
+        let state = self.state();
+        let by = self.by_nodes();
         let Some(guest) = &mut self.parts.processor else { return };
-        let (name, instances) = (guest.instance.name(), guest.instance.slot.instances());
+        let name = guest.instance.name();
+        let instances = guest.instance.slot.instances();
         if let Some(entry) = guest.supervisor.held(&instances, &name, &state) {
             self.show_set_aside(entry);
             return;
@@ -113,7 +115,8 @@ impl Serving {
 
     /// The processor's input is set aside: it stays as it is until it or the guest changes.
     fn show_set_aside(&mut self, entry: SetAside) {
-        let (name, host_status) = (&entry.instance, &self.parts.host_status);
+        let name = &entry.instance;
+        let host_status = &self.parts.host_status;
         host_status.set_aside(guest_of(name), name, &entry.error, entry.failures);
         self.error = Some(entry.error.clone());
         if self.set_aside.as_ref() != Some(&entry) {
@@ -179,7 +182,8 @@ impl Serving {
     fn failed(&mut self, failure: &Failure) {
         let state = self.state();
         let Some(guest) = &mut self.parts.processor else { return };
-        let (name, instances) = (guest.instance.name(), guest.instance.slot.instances());
+        let name = guest.instance.name();
+        let instances = guest.instance.slot.instances();
         let Some(mut too_much) = guest.supervisor.failed(&name, failure) else {
             return;
         };

@@ -120,8 +120,10 @@ impl Serving {
     }
 
     fn show_renderer(&self, renderer: usize, at: &RendererStatus, guest: &Active) {
-        let (work, host_status) = (Work::Renderer(renderer), &self.parts.host_status);
-        let (name, of) = (&at.name, guest_of(&at.name));
+        let work = Work::Renderer(renderer);
+        let host_status = &self.parts.host_status;
+        let name = &at.name;
+        let of = guest_of(&at.name);
         if at.is_set_aside {
             let error = at.error.as_deref().unwrap_or_default();
             host_status.set_aside(of, name, error, self.failures(work));

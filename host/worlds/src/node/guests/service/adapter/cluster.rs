@@ -60,7 +60,8 @@ impl Cluster {
     /// treated as unavailable: see [`Showing`].
     pub fn take_in(&mut self, batch: &Batch) -> Changes {
         // The parts that may change, as they were.
-        let (mut changes, mut parts) = (Changes::default(), BTreeMap::new());
+        let mut changes = Changes::default();
+        let mut parts = BTreeMap::new();
         for change in &batch.changes {
             self.showing.see(change);
             match &change.now {

@@ -37,7 +37,8 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
     let spec = service.spec.as_ref().unwrap_or(&default);
     let service_type = or(spec.type_.as_deref(), "ClusterIP");
     if !TYPES.contains(&service_type.as_str()) {
-        let (given, types) = (service_type.escape_debug(), TYPES.join(" or "));
+        let given = service_type.escape_debug();
+        let types = TYPES.join(" or ");
         return Err(format!("spec.type: was `{given}`, must be {types}"));
     }
     let mut notes = BTreeSet::from_iter(unhonoured::of_service(id, service));
