@@ -166,6 +166,10 @@ fn kind(node: &Node) -> Result<&'static str, FieldError> {
 
 fn step(mut written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
     refuse_nulls(node, &["expect", "failure"])?;
+    let asked = node.entry("expect_calls").map_or(&[][..], Node::items);
+    for (index, asked) in asked.iter().enumerate() {
+        refuse_nulls(asked, &[]).map_err(|error| error.within(format!("expect_calls[{index}]")))?;
+    }
     let kind = kind(node)?;
     // No kind of step may have both.
     let timers = written.expect_timers.take().map(|timers| json!(timers));

@@ -271,6 +271,10 @@ fn values_of_the_wrong_kind_are_named() {
         );
     }
     assert_eq!(
+        step_error("{call: a.b, expect_calls: [{call: kv.get, args: }]}"),
+        "4: steps[0].expect_calls[0].args: was null, must have a value"
+    );
+    assert_eq!(
         error_of("name: a\nguest: g\nsteps: []\nlimits:\n"),
         "4: limits: was null, must have a value"
     );
