@@ -81,7 +81,7 @@ pub(super) fn replace(
     Ok((file, unsure.err()))
 }
 
-/// As [`replace`], if what is at `path` may be replaced. Fails also if the new file may not survive a crash.
+/// As [`replace()`], if what is at `path` may be replaced. Fails also if the new file may not survive a crash.
 pub(super) fn put(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<(), Error> {
     place::look(path)?;
     let (_, unsure) = replace(disk, path, keep, pieces)?;
