@@ -40,8 +40,9 @@ const ROLLBACKS: [usize; 2] = [4, 11];
 const LET_IN: usize = 16;
 
 /// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
-/// honest guest on a busy machine.
-const LIMITS: &str = "limits = { cpu_ms = 5000 }\n";
+/// honest guest on a busy machine. No approval: after the version that panics, all Services have changed several times,
+/// and bringing them in sync replaces more than half of the objects at once.
+const LIMITS: &str = "limits = { cpu_ms = 5000 }\napprove_above_percent = 100\n";
 
 /// The longest time to get in sync, even on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -192,6 +192,8 @@ impl Revisions {
         };
         let damaged = |reason: &dyn Display| unread(reason, &to_begin_anew);
         let failed = |error: &io::Error, of: &str| unread(&format_args!("{of}{error}"), next(error, &to_begin_anew));
+        // The anchor first: a host that writes both meanwhile writes it last, so the list is never older than it.
+        let anchor = files::read_sealed::<Anchor>(&anchor_file);
         let read = files::read_sealed::<Value>(&file).map_err(|error| failed(&error, ""))?;
         let format = read.as_ref().and_then(|read| read.get("format")?.as_u64());
         if let Some(newer) = format.filter(|format| *format > FORMAT.into()) {
@@ -200,7 +202,7 @@ impl Revisions {
         }
         let document = read.map(serde_json::from_value::<Document>).transpose();
         let document = document.map_err(|error| damaged(&error))?;
-        let anchor = files::read_sealed::<Anchor>(&anchor_file).map_err(|error| failed(&error, "its anchor: "))?;
+        let anchor = anchor.map_err(|error| failed(&error, "its anchor: "))?;
         let newest = document.as_ref().and_then(|document| document.revisions.last());
         if let Some(anchor) = &anchor
             && newest.map_or(0, |newest| newest.revision) < anchor.revision

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
 
 use super::*;
@@ -130,6 +132,28 @@ fn the_oldest_are_forgotten_and_numbers_go_on() {
     assert_eq!(revisions.all().len(), REVISIONS_MAX);
     assert_eq!(revisions.all().first().unwrap().revision, 3);
     assert_eq!(revisions.next_number(), REVISIONS_MAX as u64 + 3);
+}
+
+#[test]
+fn a_reader_beside_the_host_finds_a_list_that_fits_its_anchor() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut count = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                Revisions::load(dir.path(), "lbaas").unwrap();
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..400 {
+            revisions.push(revision("1")).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+        assert_ne!(reader.join().unwrap(), 0);
+    });
 }
 
 #[test]
