@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use trueup_benches::measure::{digits, quickest, ratio, show, timed};
 use trueup_benches::rendering::{
-    Alone, Heard, Stage, Transactions, backends, change, renderer_args, resync_args, state, taken, update_args,
+    Alone, Given, Stage, backends, change, renderer_args, resync_args, state, taken, update_args,
 };
 use trueup_benches::table::{self, row};
 use trueup_capabilities::nftables::nft::{Nft, Settings, TIMEOUT};
@@ -91,7 +91,7 @@ const RENDERERS: [&str; 2] = ["nftables", "nat44"];
 
 impl Sized {
     async fn new(stage: &Stage, count: usize) -> anyhow::Result<Self> {
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(Given::default());
         let hearing = Backends {
             renderers: Some(heard.clone()),
             ..backends()?
@@ -313,7 +313,7 @@ fn kernel(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
             timeout: TIMEOUT,
             ..Settings::default()
         });
-        let transactions = Arc::new(Transactions::default());
+        let transactions = Arc::new(Given::default());
         let (resync, pair) = stage.runtime.block_on(async {
             let folder = tempfile::tempdir()?;
             let mut wired = stage.wired(folder.path(), transactions.clone()).await?;

@@ -141,44 +141,39 @@ impl Alone {
     }
 }
 
-/// The calls of a processor to its renderers.
-#[derive(Default)]
-pub struct Heard(Mutex<Vec<Call>>);
+/// What a guest gave to a backend: the calls of a processor to its renderers, or the transactions of a renderer to the
+/// packet filter.
+pub struct Given<T>(Mutex<Vec<T>>);
 
-impl Heard {
-    /// All calls since the last look.
-    pub fn take(&self) -> Vec<Call> {
+impl<T> Default for Given<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Given<T> {
+    fn push(&self, given: T) -> Result<(), String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(given);
+        Ok(())
+    }
+
+    /// Everything since the last call.
+    pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[async_trait]
-impl Renderers for Heard {
+impl Renderers for Given<Call> {
     async fn render(&self, _by: By, call: Call) -> Result<(), String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(call);
-        Ok(())
-    }
-}
-
-/// The transactions of a renderer to the packet filter.
-#[derive(Default)]
-pub struct Transactions(Mutex<Vec<String>>);
-
-impl Transactions {
-    /// All transactions since the last look.
-    pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.push(call)
     }
 }
 
 #[async_trait]
-impl nftables::Api for Transactions {
+impl nftables::Api for Given<String> {
     async fn apply(&self, ruleset: &str) -> Result<(), String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(ruleset.to_owned());
-        Ok(())
+        self.push(ruleset.to_owned())
     }
 }
 

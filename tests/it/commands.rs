@@ -64,37 +64,29 @@ const PASSES: &str = r"
   steps:
     - call: reconciliation.status
       args:
-        desired:
-          load_balancers: [lb-1]
-          name_suffix: web.ns.c1
-          service_uid: u1
-          external_addresses: []
-          ports: []
-          servers: []
-          backoff_steps: 1
+        desired: {
+          load_balancers: [lb-1], name_suffix: web.ns.c1, service_uid: u1,
+          external_addresses: [], ports: [], servers: [], backoff_steps: 1,
+        }
       expect: {Ok: []}
 ";
 
 /// Files of one test.
-struct Desk {
-    folder: TempDir,
-}
+struct Desk(TempDir);
 
 impl Desk {
     fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        let file = self.folder.path().join(name);
+        let file = self.0.path().join(name);
         fs::write(&file, bytes).unwrap();
         file.display().to_string()
     }
 
     fn path(&self) -> String {
-        self.folder.path().display().to_string()
+        self.0.path().display().to_string()
     }
 }
 
@@ -137,14 +129,12 @@ fn guest_list_is_what_ships_and_every_field_of_it() {
         .map(str::to_owned)
         .collect();
     assert_eq!(listed_imports, imports);
-    let exports: Vec<&str> = lbaas["exports"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    assert!(exports.contains(&"trueup:lbaas/reconciliation@0.1.0"), "{exports:?}");
-    assert!(exports.contains(&"trueup:guest/lifecycle@0.1.0"), "{exports:?}");
+    let exports = lbaas["exports"].as_array().unwrap();
+    assert!(
+        exports.contains(&json!("trueup:lbaas/reconciliation@0.1.0")),
+        "{exports:?}"
+    );
+    assert!(exports.contains(&json!("trueup:guest/lifecycle@0.1.0")), "{exports:?}");
 
     let text = trueup(["guest", "list"]).exits(0);
     for ships in trueup_guests_builtin::GUESTS {
@@ -263,14 +253,10 @@ fn test_takes_another_build_of_a_guest() {
   steps:
     - call: reconciliation.reconcile-check
       args:
-        desired:
-          load_balancers: [lb-1]
-          name_suffix: web.ns.c1
-          service_uid: u1
-          external_addresses: []
-          ports: []
-          servers: []
-          backoff_steps: 1
+        desired: {
+          load_balancers: [lb-1], name_suffix: web.ns.c1, service_uid: u1,
+          external_addresses: [], ports: [], servers: [], backoff_steps: 1,
+        }
       expect: {Err: {Failed: [{kind: Backend, identifier: b1}]}}
 "#,
     );

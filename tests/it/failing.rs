@@ -159,7 +159,7 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
         assert_eq!(retried.count(), ENOUGH - 1, "{name}: with a pause each");
     }
     let shown = guest(&site, &["status", "lbaas"]).exits(0);
-    let row = |name: &str| shown.stdout.lines().find(|line| line.starts_with(name)).unwrap();
+    let row = |name: &str| shown.line(name);
     assert!(
         row("lbaas ").contains(" misbehaving@1 ") && row("lbaas ").contains(" 4 "),
         "{shown}"
@@ -278,11 +278,7 @@ fn a_run_that_ends_fails_as_long_as_something_is_set_aside_and_says_why() {
             "2 services: 1 true, 1 failed; 0 created, 0 destroyed",
             "{run}"
         );
-        let line = run
-            .stdout
-            .lines()
-            .find(|line| line.starts_with("default/panic "))
-            .unwrap();
+        let line = run.line("default/panic ");
         assert!(
             line.contains(" failed   guest `misbehaving@1` in `reconciliation.reconcile`: trapped: "),
             "{line}"

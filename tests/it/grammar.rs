@@ -331,14 +331,10 @@ const SCENARIOS: &str = r"
     - &status
       call: reconciliation.status
       args: &args
-        desired:
-          load_balancers: [lb-1]
-          name_suffix: web.ns.c1
-          service_uid: u1
-          external_addresses: []
-          ports: []
-          servers: []
-          backoff_steps: 1
+        desired: {
+          load_balancers: [lb-1], name_suffix: web.ns.c1, service_uid: u1,
+          external_addresses: [], ports: [], servers: [], backoff_steps: 1,
+        }
       expect: {Ok: []}
 - name: two <steps> fail
   guest: lbaas

@@ -19,19 +19,15 @@ use served::Served;
 use support::{Site, trueup};
 
 /// Recordings in a folder, and their server.
-struct Desk {
-    folder: TempDir,
-}
+struct Desk(TempDir);
 
 impl Desk {
     fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.0.path().join(name)
     }
 
     /// Serves the one recording `a.jsonl`.

@@ -15,14 +15,10 @@ const SCENARIOS: &str = r"# What is served.
   steps:
     - call: reconciliation.status
       args: &args
-        desired:
-          load_balancers: [lb-1]
-          name_suffix: web.ns.c1
-          service_uid: u1
-          external_addresses: []
-          ports: []
-          servers: []
-          backoff_steps: 1
+        desired: {
+          load_balancers: [lb-1], name_suffix: web.ns.c1, service_uid: u1,
+          external_addresses: [], ports: [], servers: [], backoff_steps: 1,
+        }
       expect: {Ok: [7]} # nothing
     # Again.
     - call: reconciliation.status

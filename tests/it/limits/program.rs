@@ -57,14 +57,8 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
         let run = trueup(["run", config.to_str().unwrap(), "--once"]);
         let stdout = &run.stdout;
         assert_eq!(run.code, Some(1), "{stdout}{}", run.stderr);
-        let line = |key: &str| {
-            stdout
-                .lines()
-                .find(|line| line.starts_with(key))
-                .unwrap_or_else(|| panic!("no `{key}` in {stdout}"))
-        };
-        assert!(line("default/calm").contains(" true "), "{stdout}");
-        let failed = line("default/wild");
+        assert!(run.line("default/calm").contains(" true "), "{stdout}");
+        let failed = run.line("default/wild");
         assert!(
             failed.contains("failed   guest `misbehaving@1` in `reconciliation.reconcile`: ") && failed.contains(says),
             "{failed}"

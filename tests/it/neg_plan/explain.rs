@@ -99,11 +99,7 @@ fn a_move_that_hangs_shows_on_what_and_one_that_waits_until_when() {
         status.stdout.contains(&format!("migrates  shop/web/80: {hangs}")),
         "{status}"
     );
-    let row = status
-        .stdout
-        .lines()
-        .find(|line| line.starts_with("shop/web/80 "))
-        .unwrap();
+    let row = status.line("shop/web/80 ");
     assert!(row.ends_with(hangs.trim()), "{status}");
     let shown = asked(&stage, "status", &["--output", "json"]).exits(0).json()["negs"]["in_flight"][0].take();
     let fields = ["key", "operation", "action", "at", "endpoints"].map(|field| shown[field].clone());

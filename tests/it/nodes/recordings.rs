@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::entries::{Entries, segments};
+use super::entries::{Call, Entries, segments};
 use super::manifests::Manifests;
 use super::site::{Config, Host, wait_until};
 use super::store::{Etcd, RECORDS};
@@ -121,17 +121,23 @@ fn replay(files: &[PathBuf]) -> support::Ran {
     )
 }
 
+/// The entry in the recording of this guest that caused the call.
+#[track_caller]
+fn asked_in(call: &Call, guest: &str) -> u64 {
+    let by = &call.by;
+    assert_eq!(
+        (&by["guest"], &by["instance"]),
+        (&json!(guest), &json!("node-a")),
+        "{call:?}"
+    );
+    by["n"].as_u64().unwrap()
+}
+
 /// Both were always in step: each got each question once, in order.
 fn answers_each_question(service: &Entries, renderer: &Entries) {
     let calls = renderer.calls();
     for call in &calls {
-        let by = &call.by;
-        assert_eq!(
-            (&by["guest"], &by["instance"]),
-            (&json!("service"), &json!("node-a")),
-            "{call:?}"
-        );
-        let question = service.at(by["n"].as_u64().unwrap());
+        let question = service.at(asked_in(call, "service"));
         assert_eq!(
             (&question["ask"], &question["args"]),
             (&json!(call.name), &call.args),
@@ -168,13 +174,7 @@ fn told_what_nodesync_answered(nodesync: &Entries, service: &Entries) {
         if !nodes.is_array() || (nodes == &json!([]) && call.by.is_null()) {
             continue;
         }
-        let by = &call.by;
-        assert_eq!(
-            (&by["guest"], &by["instance"]),
-            (&json!("nodesync"), &json!("node-a")),
-            "{call:?}"
-        );
-        let asked = nodesync.call_of(by["n"].as_u64().unwrap());
+        let asked = nodesync.call_of(asked_in(&call, "nodesync"));
         assert_eq!(
             (asked.name.as_str(), asked.result.as_ref()),
             ("node-sync.get-all-nodes", Some(nodes)),

@@ -122,18 +122,8 @@ fn a_renderer_resyncs_after_its_store_is_back_and_the_other_goes_on() {
     assert!(calls.iter().all(|(_, took)| *took), "{calls:?}");
     // At a glance: one of them is in trouble, and why.
     let status = host.status().exits(1);
-    let row = |key: &str| {
-        status
-            .stdout
-            .lines()
-            .find(|line| line.starts_with(key))
-            .map(str::to_owned)
-    };
-    let nat44 = row("nat44/node-a").unwrap_or_else(|| panic!("{status}"));
-    assert!(
-        nat44.contains("unavailable: ") && row("nftables/node-a").is_none(),
-        "{status}"
-    );
+    assert!(status.line("nat44/node-a").contains("unavailable: "), "{status}");
+    assert!(!status.stdout.contains("\nnftables/node-a"), "{status}");
 
     etcd.start_again();
     host.wait_for("it has everything");
@@ -235,11 +225,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     assert_eq!(etcd.under("/vnf-agent/other-node-a/").len(), 0);
     // The status shows it, with the place to look.
     let status = host.status().exits(1);
-    let row = status
-        .stdout
-        .lines()
-        .find(|line| line.starts_with("other/node-a "))
-        .unwrap_or_else(|| panic!("{status}"));
+    let row = status.line("other/node-a ");
     assert!(
         row.contains("set aside") && row.contains("asked more than 1 question"),
         "{status}"

@@ -117,6 +117,13 @@ impl Ran {
         self.stdout.lines().last().unwrap_or_default()
     }
 
+    /// The first line of stdout that begins with this text. Without one the test fails.
+    #[track_caller]
+    pub fn line(&self, beginning: &str) -> &str {
+        let line = self.stdout.lines().find(|line| line.starts_with(beginning));
+        line.unwrap_or_else(|| panic!("no line begins with `{beginning}`: {self}"))
+    }
+
     /// The lines of stderr that contain this text.
     pub fn said(&self, text: &str) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.contains(text)).collect()

@@ -92,6 +92,11 @@ impl Stage {
         made.answer
     }
 
+    /// One call for a Service with one port, under the key `k`.
+    async fn reconcile(&self, instance: &mut Instance) -> Option<Value> {
+        self.call(instance, "k", RECONCILE, &service("u", &[80])).await
+    }
+
     async fn settled(&self) -> Status {
         let settling = async {
             loop {
@@ -243,8 +248,7 @@ async fn reads_that_differ_are_no_difference_where_decisions_are_the_same() {
         let stage = Stage::comparing(compare, active, &COUNTING, json!({})).await;
         let mut instance = stage.open("k").await;
         for _ in 0..3 {
-            let args = service("u", &[80]);
-            stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+            stage.reconcile(&mut instance).await.unwrap();
         }
         assert_eq!(numbers(&stage.settled().await), expected, "{compare:?}");
     }
@@ -261,10 +265,7 @@ async fn a_question_beyond_the_recorded_ones_is_told_apart() {
     let stage = counting(json!({"does": "list"})).await;
     let mut instance = stage.open("k").await;
     for _ in 0..3 {
-        stage
-            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-            .await
-            .unwrap();
+        stage.reconcile(&mut instance).await.unwrap();
     }
     let status = stage.settled().await;
     assert_eq!(numbers(&status), [3, 0, 0, 3, 0]);
@@ -300,10 +301,7 @@ async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine()
     let stage = counting(json!({"does": "panic"})).await;
     let mut instance = stage.open("k").await;
     for count in 1..=5 {
-        let answer = stage
-            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-            .await
-            .unwrap();
+        let answer = stage.reconcile(&mut instance).await.unwrap();
         assert_eq!(answer["Ok"]["rounds"], json!(count));
     }
     let status = stage.settled().await;
@@ -319,10 +317,7 @@ async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine()
 async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     let stage = counting(json!({"does": "loop"})).await;
     let mut instance = stage.open("k").await;
-    stage
-        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-        .await
-        .unwrap();
+    stage.reconcile(&mut instance).await.unwrap();
     let status = stage.settled().await;
     let what = &status.first.as_ref().unwrap().what;
     assert!(
@@ -332,10 +327,7 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     // The candidate is computing, so calls queue up. Those that do not fit in the queue are not compared.
     let calls = QUEUE_CALLS_MAX as u64 + 50;
     for _ in 0..calls {
-        stage
-            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-            .await
-            .unwrap();
+        stage.reconcile(&mut instance).await.unwrap();
     }
     let status = stage.shadow.status();
     assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
@@ -350,10 +342,7 @@ async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
     let stage = Stage::new(active, &COUNTING, json!({"does": "panic"})).await;
     for _ in 0..2 {
         let mut instance = stage.open("k").await;
-        assert_eq!(
-            stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
-            None
-        );
+        assert_eq!(stage.reconcile(&mut instance).await, None);
     }
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 0]);
 
@@ -361,10 +350,7 @@ async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
     active.instances.limits.cpu_ms = 100;
     let stage = Stage::new(active, &COUNTING, json!({"does": "loop"})).await;
     let mut instance = stage.open("k").await;
-    assert_eq!(
-        stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
-        None
-    );
+    assert_eq!(stage.reconcile(&mut instance).await, None);
     assert_eq!(numbers(&stage.settled().await), [1, 1, 0, 0, 0]);
 }
 
@@ -412,10 +398,7 @@ async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
     let mut instance = stage.open("k").await;
     let (begun, calls) = (Instant::now(), 300);
     for _ in 0..calls {
-        stage
-            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-            .await
-            .unwrap();
+        stage.reconcile(&mut instance).await.unwrap();
     }
     let status = stage.settled().await;
     let allowed = u64::from(KEPT_AT_ONCE_MAX) + u64::from(KEPT_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
@@ -439,10 +422,7 @@ async fn where_the_active_guest_begins_a_segment_so_does_the_candidate() {
         let mut instance = stage.open("k").await;
         let mut calls = 0;
         for _ in 0..20 {
-            stage
-                .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-                .await
-                .unwrap();
+            stage.reconcile(&mut instance).await.unwrap();
             instance = stage.active.instances.rotate_if_long(instance).await.unwrap();
             calls += 1;
         }
@@ -458,10 +438,7 @@ async fn a_clock_read_at_the_start_is_unrecorded_only_in_a_strict_comparison() {
         let stage = Stage::comparing(compare, active, &COUNTING, json!({"does": "ask-at-start"})).await;
         let mut instance = stage.open("k").await;
         for _ in 0..3 {
-            stage
-                .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-                .await
-                .unwrap();
+            stage.reconcile(&mut instance).await.unwrap();
         }
         assert_eq!(numbers(&stage.settled().await), expected, "{compare:?}");
     }
@@ -534,10 +511,7 @@ async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with()
     begun_before.instances.state_dir = stage.active.instances.state_dir.clone();
     let mut instance = begun_before.open("k").await;
     for _ in 0..20 {
-        stage
-            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
-            .await
-            .unwrap();
+        stage.reconcile(&mut instance).await.unwrap();
         instance = begun_before.instances.rotate_if_long(instance).await.unwrap();
     }
     assert_eq!(numbers(&stage.settled().await), [20, 20, 0, 0, 0]);
