@@ -189,17 +189,9 @@ fn a_guest_in_python_is_of_its_world_and_asks_for_wasi_beside_it() {
 fn it_brings_the_quickstart_true_and_its_recordings_replay() {
     let built = &*BUILT;
     let site = built.site(&built.lbaas);
-    let first = site.run_once().exits(0);
-    assert_eq!(
-        first.last_line(),
-        "3 services: 3 true, 0 failed; 29 created, 0 destroyed"
-    );
+    site.converges("3 services: 3 true, 0 failed; 29 created, 0 destroyed");
     // From its snapshots: the questions at its start have their own segment.
-    let again = site.run_once().exits(0);
-    assert_eq!(
-        again.last_line(),
-        "3 services: 3 true, 0 failed; 0 created, 0 destroyed"
-    );
+    site.converges("3 services: 3 true, 0 failed; 0 created, 0 destroyed");
 
     let journals: Vec<PathBuf> = site
         .journals()
@@ -217,11 +209,7 @@ fn it_brings_the_quickstart_true_and_its_recordings_replay() {
     // It does the same as the guest in Rust: a version that takes over has nothing left to do.
     let reference = format!("use = \"file:{}\"", built.lbaas.display());
     site.edit("trueup.toml", &reference, "use = \"builtin:lbaas@1\"");
-    let other = site.run_once().exits(0);
-    assert_eq!(
-        other.last_line(),
-        "3 services: 3 true, 0 failed; 0 created, 0 destroyed"
-    );
+    site.converges("3 services: 3 true, 0 failed; 0 created, 0 destroyed");
 }
 
 #[needs(pypi)]

@@ -134,8 +134,7 @@ fn a_service_whose_manifest_goes_takes_its_objects_and_no_other() {
     assert!(plan.stdout.contains("default/web (gone)  -14\n"), "{plan}");
     assert_eq!(plan.last_line(), "3 services: 0 to create, 14 to destroy, 0 failed");
 
-    let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 14 destroyed");
+    site.converges("3 services: 3 true, 0 failed; 0 created, 14 destroyed");
     assert_eq!(engine.objects(), without(&before, "web.default"));
     assert!(!site.path(".trueup/status/default/web.json").exists());
 
@@ -151,8 +150,7 @@ fn a_service_whose_manifest_goes_takes_its_objects_and_no_other() {
 fn a_service_that_becomes_cluster_ip_takes_its_objects_and_no_other() {
     let (engine, site, before) = converged();
     site.edit("manifests/dns.yaml", "type: LoadBalancer", "type: ClusterIP");
-    let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 7 destroyed");
+    site.converges("3 services: 3 true, 0 failed; 0 created, 7 destroyed");
     assert_eq!(engine.objects(), without(&before, "dns.kube-system"));
 }
 
@@ -164,8 +162,7 @@ fn a_service_with_a_new_uid_gets_new_objects() {
         "  name: dns\n",
         "  name: dns\n  uid: 11111111-2222-3333-4444-555555555555\n",
     );
-    let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 7 created, 7 destroyed");
+    site.converges("3 services: 3 true, 0 failed; 7 created, 7 destroyed");
     assert_eq!(
         without(&engine.objects(), "dns.kube-system"),
         without(&before, "dns.kube-system")
@@ -259,11 +256,7 @@ fn without_recordings_a_restart_still_works() {
     );
     assert_eq!(site.journals(), Vec::<PathBuf>::new());
 
-    let recorded = site.run_once().exits(0);
-    assert_eq!(
-        recorded.last_line(),
-        "2 services: 2 true, 0 failed; 0 created, 0 destroyed"
-    );
+    site.converges("2 services: 2 true, 0 failed; 0 created, 0 destroyed");
     assert_eq!(site.journals().len(), 2, "recording begins where it is wanted again");
 }
 
@@ -298,8 +291,7 @@ fn a_node_that_is_not_ready_is_no_server() {
         "192.0.2.14 }\n  conditions:\n    - { type: Ready, status: \"True\" }",
         "192.0.2.14 }\n  conditions:\n    - { type: Ready, status: \"False\" }",
     );
-    let ran = site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 4 destroyed");
+    site.converges("3 services: 3 true, 0 failed; 0 created, 4 destroyed");
     let left: Vec<Object> = before
         .into_iter()
         .filter(|object| !object.name().starts_with("node-4."))

@@ -279,10 +279,9 @@ fn a_host_that_never_saw_a_service_cleans_it_up_by_its_finalizer() {
     for (name, number) in [("deleted", 1), ("plain", 2), ("stays", 3)] {
         cluster.server.apply(service(name, number)).unwrap();
     }
-    assert_eq!(
-        cluster.site.run_once().exits(0).last_line(),
-        "3 services: 3 true, 0 failed; 21 created, 0 destroyed"
-    );
+    cluster
+        .site
+        .converges("3 services: 3 true, 0 failed; 21 created, 0 destroyed");
     fs::remove_dir_all(cluster.site.state_dir()).unwrap();
     assert!(!cluster.server.delete("services", "default", "deleted").unwrap());
     let plain = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "plain", "namespace": "default"}, "spec": {"type": "ClusterIP"}});
@@ -290,8 +289,9 @@ fn a_host_that_never_saw_a_service_cleans_it_up_by_its_finalizer() {
 
     let plan = cluster.site.plan().exits(3);
     assert_eq!(plan.last_line(), "3 services: 0 to create, 14 to destroy, 0 failed");
-    let ran = cluster.site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 14 destroyed");
+    cluster
+        .site
+        .converges("3 services: 3 true, 0 failed; 0 created, 14 destroyed");
     assert_eq!(cluster.service("deleted"), None);
     assert_eq!(cluster.finalizers("plain"), Vec::<String>::new());
     assert_eq!(cluster.finalizers("stays"), [FINALIZER]);
@@ -499,8 +499,9 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
             .any(|request| request.asked.verb == "watch")
     );
 
-    let ran = cluster.site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "1 service: 1 true, 0 failed; 7 created, 0 destroyed");
+    let ran = cluster
+        .site
+        .converges("1 service: 1 true, 0 failed; 7 created, 0 destroyed");
     assert_eq!(cluster.addresses("web"), ["203.0.113.1"]);
     let expected = [
         "create events/",
@@ -517,10 +518,9 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
         "1 service: 0 to create, 0 to destroy, 0 failed"
     );
     assert_eq!(cluster.writes(), BTreeSet::new(), "a plan takes no Lease either");
-    assert_eq!(
-        cluster.site.run_once().exits(0).last_line(),
-        "1 service: 1 true, 0 failed; 0 created, 0 destroyed"
-    );
+    cluster
+        .site
+        .converges("1 service: 1 true, 0 failed; 0 created, 0 destroyed");
     let lease = ["update leases/".to_owned()];
     assert_eq!(cluster.writes(), lease.into(), "what is true is not written again");
 }
@@ -571,8 +571,9 @@ fn a_look_at_fewer_namespaces_takes_nothing_away() {
         "kubeconfig = \"kubeconfig\", namespaces = [\"default\"]",
     );
     cluster.site.plan().exits(0);
-    let ran = cluster.site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "1 service: 1 true, 0 failed; 0 created, 0 destroyed");
+    let ran = cluster
+        .site
+        .converges("1 service: 1 true, 0 failed; 0 created, 0 destroyed");
     assert_eq!(ran.said("in namespaces that are not looked at").len(), 1, "{ran}");
     assert_eq!(cluster.served(), ["other".to_owned(), "web".to_owned()].into());
 }

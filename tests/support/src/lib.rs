@@ -269,6 +269,14 @@ impl Site {
         ran(&mut self.command("run", &["--once"]))
     }
 
+    /// Runs once; everything succeeds, and the last line is this one.
+    #[track_caller]
+    pub fn converges(&self, last_line: &str) -> Ran {
+        let ran = self.run_once().exits(0);
+        assert_eq!(ran.last_line(), last_line, "{ran}");
+        ran
+    }
+
     pub fn plan(&self) -> Ran {
         ran(&mut self.command("plan", &[]))
     }
