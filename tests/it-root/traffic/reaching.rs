@@ -175,15 +175,16 @@ fn a_cluster_address_is_reached_from_pods_and_nodes(agents: &mut Agents, service
     check_shares(&reached(agents, &tries), &pods());
 }
 
+/// Connections to an address of this node, which is the client that the pod sees.
+fn through_node(from: From, to: SocketAddr, node: Node, times: u32) -> Try {
+    let seen = As::Node(node);
+    Try { from, to, times, seen }
+}
+
 #[track_caller]
 fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
     // The pod sees the node where the connection comes in, because answers must return through it.
-    let at = |from, node, times| Try {
-        from,
-        to: service.node_port(node),
-        times,
-        seen: As::Node(node),
-    };
+    let at = |from, node, times| through_node(from, service.node_port(node), node, times);
     let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
     check_shares(&reached(agents, &tries), &pods());
     let from_inside = |from| NODES.map(|node| at(from, node, 10));
@@ -193,12 +194,7 @@ fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
 
 #[track_caller]
 fn an_external_address_is_reached_through_each_node(agents: &mut Agents) {
-    let at = |from, node, times| Try {
-        from,
-        to: EXTERNAL.external(node),
-        times,
-        seen: As::Node(node),
-    };
+    let at = |from, node, times| through_node(from, EXTERNAL.external(node), node, times);
     let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
     check_shares(&reached(agents, &tries), &pods());
     // Inside, the client's own node answers, whatever the target.

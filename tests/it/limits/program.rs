@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use trueup_journal::{instance_dir, segment_files};
 
 use super::COMPONENT;
-use support::{Started, program, trueup};
+use support::{Ran, Started, program, trueup};
 
 fn service(name: &str) -> String {
     format!(
@@ -38,6 +38,10 @@ fn project(dir: &Path, guest: &str) -> PathBuf {
     file
 }
 
+fn run_once(dir: &Path, guest: &str) -> Ran {
+    trueup(["run", project(dir, guest).to_str().unwrap(), "--once"])
+}
+
 #[test]
 fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
     for (guest, says, outcome) in [
@@ -53,8 +57,7 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let config = project(dir.path(), guest);
-        let run = trueup(["run", config.to_str().unwrap(), "--once"]);
+        let run = run_once(dir.path(), guest);
         let stdout = &run.stdout;
         assert_eq!(run.code, Some(1), "{stdout}{}", run.stderr);
         assert!(run.line("default/calm").contains(" true "), "{stdout}");
@@ -154,8 +157,7 @@ fn what_a_guest_says_is_one_line_that_no_terminal_obeys() {
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let config = project(dir.path(), guest);
-        let run = trueup(["run", config.to_str().unwrap(), "--once"]);
+        let run = run_once(dir.path(), guest);
         let (stdout, stderr) = (&run.stdout, &run.stderr);
         assert_eq!(run.code, Some(1), "{stdout}");
         for text in [stdout, stderr] {

@@ -379,14 +379,13 @@ async fn more_keys_than_instances_take_turns_and_are_all_compared() {
 #[tokio::test]
 async fn calls_of_another_version_than_the_active_one_are_not_compared() {
     let stage = counting(json!({})).await;
-    let args = service("u", &[80]);
     let mut instance = stage.open("k").await;
-    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    stage.reconcile(&mut instance).await.unwrap();
     // A comparison of it would count: the recording has such a call.
     stage
         .shadow
         .observe("k", &COUNTING_2.guest.digest, Some(1), Duration::ZERO);
-    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    stage.reconcile(&mut instance).await.unwrap();
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 1]);
 }
 
@@ -483,18 +482,17 @@ fn sandbox(at: u32) -> Value {
 #[tokio::test]
 async fn what_no_recording_shows_is_skipped_and_what_is_left_out_counts() {
     let stage = counting(json!({})).await;
-    let args = service("u", &[80]);
     let mut instance = stage.open("k").await;
-    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    stage.reconcile(&mut instance).await.unwrap();
     let digest = instance.program().guest.digest;
     // A call that is not recorded, one that has no recording yet, and one of a key without any.
     for (key, n) in [("k", None), ("k", Some(1_000)), ("other", Some(1))] {
         stage.shadow.observe(key, &digest, n, Duration::ZERO);
     }
     // A call that the candidate does not make: the next one begins in the state after it.
-    make(&mut instance, RECONCILE, &args).await;
-    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
-    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    make(&mut instance, RECONCILE, &service("u", &[80])).await;
+    stage.reconcile(&mut instance).await.unwrap();
+    stage.reconcile(&mut instance).await.unwrap();
     assert_eq!(numbers(&stage.settled().await), [3, 3, 0, 0, 3]);
     assert_eq!(stage.counted(Verdict::Skipped), 3);
 }

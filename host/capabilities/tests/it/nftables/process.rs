@@ -102,6 +102,13 @@ async fn a_hanging_program_is_killed_and_its_transaction_is_unknown() {
     }
 }
 
+/// The program `counts` ran this often, and each time to its end before the next began.
+#[track_caller]
+fn assert_ran_in_turn(folder: &Path, times: usize) {
+    let log = std::fs::read_to_string(folder.join("log")).unwrap();
+    assert_eq!(log, "begins\nends\n".repeat(times));
+}
+
 #[tokio::test]
 async fn transactions_are_applied_one_after_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,8 +121,7 @@ async fn transactions_are_applied_one_after_another() {
         asked.spawn(async move { nft.apply(&path).await });
     }
     assert_eq!(asked.join_all().await, vec![Ok(()); 4]);
-    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    assert_eq!(log, "begins\nends\n".repeat(4));
+    assert_ran_in_turn(folder.path(), 4);
 }
 
 #[tokio::test]
@@ -131,8 +137,7 @@ async fn a_caller_who_goes_away_leaves_the_transaction_to_its_end() {
         }
     }
     assert_eq!(nft.apply(&path).await, Ok(()));
-    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    assert_eq!(log, "begins\nends\n".repeat(2));
+    assert_ran_in_turn(folder.path(), 2);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trueup_capabilities::checkpoint::Error;
 use trueup_journal::Event as Entry;
 use trueup_worlds::ipam::{self, Event};
@@ -15,15 +15,16 @@ fn stage() -> Stage {
     Stage::new(&[eni("eni-1", 1, &["10.0.0.2", "10.0.0.1"]), eni("eni-0", 0, &[])])
 }
 
+fn status() -> Value {
+    json!({"v":1,"command":"STATUS"})
+}
+
 #[tokio::test]
 async fn a_pod_gets_an_address_keeps_it_and_gives_it_back() {
     let stage = stage();
     let mut host = stage.start().await;
     assert!(matches!(host.events.try_recv().unwrap(), Event::Read { stats, .. } if stats.enis == 2));
-    assert_eq!(
-        host.ask(&json!({"v":1,"command":"STATUS"})).await,
-        json!({"v":1,"ok":{}})
-    );
+    assert_eq!(host.ask(&status()).await, json!({"v":1,"ok":{}}));
     assert_eq!(
         host.ask(&request("ADD", "c1")).await,
         json!({"v":1,"ok":{"ip":"10.0.0.1","deviceNumber":1}})
@@ -34,10 +35,7 @@ async fn a_pod_gets_an_address_keeps_it_and_gives_it_back() {
         host.ask(&request("ADD", "c3")).await,
         json!({"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c3/eth0"}})
     );
-    assert_eq!(
-        host.ask(&json!({"v":1,"command":"STATUS"})).await,
-        json!({"v":1,"ok":{}})
-    );
+    assert_eq!(host.ask(&status()).await, json!({"v":1,"ok":{}}));
     assert_eq!(
         host.ask(&request("CHECK", "c2")).await,
         json!({"v":1,"ok":{"ip":"10.0.0.2","deviceNumber":1}})
@@ -100,7 +98,7 @@ async fn until_the_store_is_read_no_request_is_served_or_answered_as_empty() {
     }
     let gc = json!({"v":1,"command":"GC","network":"net","valid":[]});
     assert_eq!(host.code(&gc).await, 11);
-    assert_eq!(host.code(&json!({"v":1,"command":"STATUS"})).await, 50);
+    assert_eq!(host.code(&status()).await, 50);
     let shown = host.ask(&json!({"v":1,"command":"SHOW"})).await;
     assert_eq!(shown["ok"]["read"], json!(false));
     assert_eq!(shown["ok"]["error"], json!("corrupt: the file"));
@@ -193,10 +191,7 @@ async fn concurrent_requests_share_syncs_and_each_waits_for_its_own() {
         tokio::task::yield_now().await;
     }
     let mut read = tokio::spawn(async move { ask(&reader, &request("CHECK", "c47")).await });
-    assert_eq!(
-        ask(&served, &json!({"v":1,"command":"STATUS"})).await,
-        json!({"v":1,"ok":{}})
-    );
+    assert_eq!(ask(&served, &status()).await, json!({"v":1,"ok":{}}));
     let early = tokio::time::timeout(std::time::Duration::from_millis(50), asked.join_next()).await;
     assert!(early.is_err(), "answered before it is durable: {early:?}");
     assert!(!read.is_finished());
@@ -308,7 +303,7 @@ async fn without_a_phase_the_store_is_read_and_a_damaged_recording_is_harmless()
     host.stop().await;
     let segments = stage.segments();
     assert_eq!(
-        serde_json::from_str::<serde_json::Value>(segments[0].header.settings.get()).unwrap()["checkpoint_migration_phase"],
+        serde_json::from_str::<Value>(segments[0].header.settings.get()).unwrap()["checkpoint_migration_phase"],
         json!(2)
     );
     let file = std::path::PathBuf::from(&segments.last().unwrap().name);
