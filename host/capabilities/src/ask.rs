@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
-use trueup_journal::{Refusal, Tape, TapeError};
+use trueup_journal::{Tape, TapeError};
 
 use crate::guard::Guard;
 use crate::meter::Meter;
@@ -107,7 +107,7 @@ impl Host {
 }
 
 /// [`Host::ask`] for a request without a guard, which may end the call.
-pub(crate) async fn ask_or_end<R: AnswerSize + Send, Fut: Future<Output = Result<R, Refusal>> + Send>(
+pub(crate) async fn ask_or_end<R: AnswerSize + Send, Fut: Future<Output = Result<R, TapeError>> + Send>(
     tape: &mut Tape,
     meter: &mut Meter,
     name: &'static str,
@@ -180,13 +180,13 @@ fn too_long(meter: &Meter) -> Stop {
     }
 }
 
-fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
+fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, TapeError> {
     let bytes = answer.bytes() as u64;
     if bytes <= limit {
         return Ok(answer);
     }
     let text = format!("the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}");
-    Err(Refusal(text))
+    Err(TapeError::Refused(text))
 }
 
 /// Sleeps for the request `name`, but no longer than the call's remaining time `left`. `None` means no limit.
@@ -194,12 +194,12 @@ pub(crate) async fn sleep_within<R>(
     name: &str,
     left: Option<Duration>,
     sleeping: impl Future<Output = R>,
-) -> Result<R, Refusal> {
+) -> Result<R, TapeError> {
     let Some(left) = left else {
         return Ok(sleeping.await);
     };
     let slept = tokio::time::timeout(left, sleeping).await;
-    slept.map_err(|_| Refusal(format!("`{name}` would last longer than the call may")))
+    slept.map_err(|_| TapeError::Refused(format!("`{name}` would last longer than the call may")))
 }
 
 #[derive(Serialize)]

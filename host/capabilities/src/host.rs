@@ -88,9 +88,8 @@ impl Host {
             self.backends.clock.at_least_ms(at_ms);
             return Ok(());
         }
-        let by = by.as_ref();
-        let about = about.as_deref();
-        self.tape.begin_call_by(at_ms, name, args, by, about)
+        let of = (by.as_ref(), about.as_deref());
+        self.tape.begin_call_by(at_ms, name, args, of)
     }
 
     /// How many objects of an Engine the last call left to this instance; `None` if it did not look.

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::Value;
+use trueup_base::text::counted;
 
 /// A report shows this many differences and counts the rest: the first few show what kind of difference it is.
 pub const DIFFERENCES_SHOWN_MAX: usize = 20;
@@ -93,15 +94,11 @@ impl Difference {
             "" => "the whole value",
             path => path,
         };
+        let nothing = || "nothing".to_owned();
+        let text = |side: &Option<Differing>| side.as_ref().map_or_else(nothing, |side| shorten(&side.text()));
         let (recorded, replayed) = match (&self.recorded, &self.replayed) {
             (Some(recorded), Some(replayed)) => shorten_pair(&recorded.text(), &replayed.text()),
-            (recorded, replayed) => {
-                let text = |side: &Option<Differing>| match side {
-                    Some(side) => shorten(&side.text()),
-                    None => "nothing".to_owned(),
-                };
-                (text(recorded), text(replayed))
-            }
+            (recorded, replayed) => (text(recorded), text(replayed)),
         };
         format!("{path}: {recorded_word} {recorded}, {replayed_word} {replayed}")
     }
@@ -111,8 +108,7 @@ impl Differing {
     fn text(&self) -> String {
         match self {
             Self::Value(value) => value.to_string(),
-            Self::Elements(1) => "1 element".to_owned(),
-            Self::Elements(count) => format!("{count} elements"),
+            Self::Elements(count) => counted(*count, "element", "elements"),
         }
     }
 }

@@ -132,10 +132,10 @@ pub struct Reads {
 }
 
 impl Reads {
-    pub(crate) fn add(&mut self, (count, first): (u64, Option<String>)) {
-        self.count += count;
-        if let (true, Some(first)) = (self.first.is_empty(), first) {
-            self.first = first;
+    pub(crate) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        if self.first.is_empty() {
+            self.first = other.first;
         }
     }
 }

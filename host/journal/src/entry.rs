@@ -230,8 +230,8 @@ impl Entry {
         match &self.event {
             Event::Header(header) => line::header(&mut line, self.n, header),
             Event::Call(call) => {
-                line::call(&mut line, self.n, call.at_ms, &call.name, &call.args);
-                line::origin(&mut line, call.by.as_ref(), call.about.as_deref());
+                let of = (call.by.as_ref(), call.about.as_deref());
+                line::call(&mut line, self.n, (call.at_ms, &call.name, &call.args), of);
             }
             Event::Ask(ask) => {
                 line::ask(&mut line, self.n, &ask.name);
@@ -375,14 +375,13 @@ impl Position {
             (_, Kind::Header) => Err("a header inside a segment"),
             (Self::RolledBack, _) => Err("an entry after a rollback"),
             (_, Kind::RolledBack) => Ok(Self::RolledBack),
-            (Self::Starting, Kind::Ask { answered: true }) => Ok(Self::Starting),
+            (Self::Starting | Self::InCall, Kind::Ask { answered: true }) => Ok(self),
             (Self::Starting, Kind::Ask { answered: false }) => Ok(Self::StartRefused),
             (Self::StartRefused, _) => Err("an entry after a question that got no answer"),
             (Self::Starting | Self::Between { .. }, Kind::Call) => Ok(Self::InCall),
             (Self::Starting | Self::Between { .. }, Kind::Ending { .. }) => Err("an ending outside any call"),
             (Self::Between { .. }, Kind::Ask { .. }) => Err("a question outside any call"),
             (Self::InCall | Self::CallRefused, Kind::Call) => Err("a call inside a call"),
-            (Self::InCall, Kind::Ask { answered: true }) => Ok(Self::InCall),
             (Self::InCall, Kind::Ask { answered: false }) => Ok(Self::CallRefused),
             (Self::CallRefused, Kind::Ask { .. }) => Err("a question after one that got no answer"),
             (Self::CallRefused, Kind::Ending { failed: false }) => Err("a result after a question that got no answer"),

@@ -38,5 +38,5 @@ pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use interrupted::{Answered, GivenAgain, Interrupted};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Scan, Segment, Torn};
-pub use tape::{AskedAnew, Kind, Question, Questions, Refusal, Tape, TapeError};
+pub use tape::{AskedAnew, Kind, Origin, Question, Questions, Tape, TapeError};
 pub use writer::{Journal, JournalError, Opened, Options, Sync};

@@ -7,7 +7,8 @@ use std::io::Write;
 
 use serde_json::value::RawValue;
 
-use crate::entry::{By, Ending, Header};
+use crate::entry::{Ending, Header};
+use crate::tape::Origin;
 
 /// The text between the arguments of a question and its answer.
 pub(crate) const ANSWER: &[u8] = br#","answer":"#;
@@ -17,16 +18,12 @@ pub(crate) fn header(line: &mut Vec<u8>, n: u64, header: &Header) {
     json(line, header);
 }
 
-/// A call without its ending key: [`origin`] may follow.
-pub(crate) fn call(line: &mut Vec<u8>, n: u64, at_ms: u64, name: &str, args: &RawValue) {
+/// A call: when it began, its name and its arguments.
+pub(crate) fn call(line: &mut Vec<u8>, n: u64, (at_ms, name, args): (u64, &str, &RawValue), (by, about): Origin<'_>) {
     put(line, format_args!(r#"{{"n":{n},"at_ms":{at_ms},"call":"#));
     json(line, name);
     line.extend_from_slice(br#","args":"#);
     line.extend_from_slice(args.get().as_bytes());
-}
-
-/// What a call answers, and what it is about.
-pub(crate) fn origin(line: &mut Vec<u8>, by: Option<&By>, about: Option<&str>) {
     if let Some(by) = by {
         line.extend_from_slice(br#","by":"#);
         json(line, by);

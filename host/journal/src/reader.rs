@@ -95,14 +95,11 @@ impl Segment {
             header_bytes: 0,
             bytes: 0,
         };
+        let mut scan = Scan::new(name);
         for (entry, line) in segment.entries.iter_mut().zip(2_u64..) {
-            entry.n = first.saturating_add(line - 1);
+            (entry.n, scan.lines) = (first.saturating_add(line - 1), line);
             let position = segment.position.then(entry.kind());
-            segment.position = position.map_err(|reason| ReadError::Damaged {
-                file: name.to_owned(),
-                line,
-                reason: reason.to_owned(),
-            })?;
+            segment.position = position.map_err(|reason| scan.damaged(reason.to_owned()))?;
         }
         Ok(segment)
     }
@@ -134,35 +131,34 @@ impl Segment {
     pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self, ReadError> {
         let mut scan = Scan::new(name);
         let mut read: Option<Self> = None;
+        let mut torn = None;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let bytes = line.len() as u64;
             let Some(text) = line.strip_suffix(b"\n") else {
                 // Only the last piece can lack its newline.
-                let torn = Some(scan.torn(line.len() as u64));
-                match &mut read {
-                    Some(segment) => segment.torn = torn,
-                    None => return Err(empty(name, torn)),
-                }
+                torn = Some(scan.torn(bytes));
                 break;
             };
-            let entry = scan.line(text)?;
-            match (&mut read, entry.event) {
+            let Entry { n, event } = scan.line(text)?;
+            match (&mut read, event) {
                 (None, Event::Header(header)) => {
-                    let bytes = line.len() as u64;
-                    read = Some(Self {
-                        header_bytes: bytes,
-                        bytes,
-                        ..Self::of(name, entry.n, *header, Vec::new())?
-                    });
+                    let mut segment = Self::of(name, n, *header, Vec::new())?;
+                    (segment.header_bytes, segment.bytes) = (bytes, bytes);
+                    read = Some(segment);
                 }
                 // The scan allows no other first entry.
                 (None, _) => break,
                 (Some(segment), event) => {
-                    segment.entries.push(Entry { n: entry.n, event });
-                    segment.bytes += line.len() as u64;
+                    segment.entries.push(Entry { n, event });
+                    segment.bytes += bytes;
                 }
             }
         }
-        let mut segment = read.ok_or_else(|| empty(name, None))?;
+        let Some(mut segment) = read else {
+            let file = name.to_owned();
+            return Err(ReadError::Empty { file, torn });
+        };
+        segment.torn = torn;
         segment.position = scan.position;
         Ok(segment)
     }
@@ -230,11 +226,6 @@ fn keep_up_to(kept: &mut Vec<Entry>, last_valid: u64) {
     if let (Some(at), false) = (last_call, has_ended) {
         kept.truncate(at);
     }
-}
-
-fn empty(name: &str, torn: Option<Torn>) -> ReadError {
-    let file = name.to_owned();
-    ReadError::Empty { file, torn }
 }
 
 /// The progress of reading one segment. Give it every complete line, in order, from the file's first on.

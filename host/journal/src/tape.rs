@@ -6,7 +6,6 @@
 //! `tape/recording.rs` records, `tape/replay.rs` compares entry by entry in a replay, and `tape/decisions.rs` compares
 //! decisions; `tape/progress.rs` is what both have in common.
 
-mod answer;
 mod decisions;
 mod progress;
 mod questions;
@@ -24,13 +23,61 @@ use crate::divergence::Outcome;
 use crate::entry::{By, Call, Ending, Entry, Header};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
-use crate::writer::Journal;
-pub use answer::{Refusal, TapeError};
+use crate::writer::{Journal, JournalError};
 use decisions::Decisions;
 pub use questions::{Kind, Question, Questions};
 pub use recording::AskedAnew;
 use recording::{Again, Recording, Sink};
 use replay::Replay;
+
+/// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// The host ended the call at this question instead of answering it; the text says why.
+    #[error("{0}")]
+    Refused(String),
+    /// The recording has no answer here: it ends inside this call, or the call was ended here.
+    #[error("the recording ends here")]
+    Ended,
+    /// The guest deviated from the recording: see [`Tape::replay_outcome`].
+    #[error("the replay has left its recording")]
+    Diverged,
+    /// The journal can't be written.
+    #[error(transparent)]
+    Journal(JournalError),
+    /// The question or its answer has no JSON form.
+    #[error("`{name}` can't be recorded")]
+    Unwritable {
+        /// The question.
+        name: String,
+        /// The error.
+        source: serde_json::Error,
+    },
+    /// The host used the tape out of order.
+    #[error("{0}")]
+    Misplaced(&'static str),
+}
+
+impl TapeError {
+    fn unwritable(name: &str) -> impl FnOnce(serde_json::Error) -> Self {
+        |source| Self::Unwritable {
+            name: name.to_owned(),
+            source,
+        }
+    }
+}
+
+impl From<JournalError> for TapeError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Misplaced(what) => Self::Misplaced(what),
+            error => Self::Journal(error),
+        }
+    }
+}
+
+/// The other guest's question that a call answers, and what the call is about where its arguments do not name it.
+pub type Origin<'a> = (Option<&'a By>, Option<&'a str>);
 
 /// The tape of one instance.
 #[derive(Debug)]
@@ -103,7 +150,7 @@ impl Tape {
         A: Serialize + ?Sized,
         R: Serialize + DeserializeOwned,
         F: FnOnce() -> Fut,
-        Fut: Future<Output = Result<R, Refusal>>,
+        Fut: Future<Output = Result<R, TapeError>>,
     {
         if let Some(answer) = self.known(name, args)? {
             return Ok(answer);
@@ -116,7 +163,7 @@ impl Tape {
     where
         A: Serialize + ?Sized,
         R: Serialize + DeserializeOwned,
-        F: FnOnce() -> Result<R, Refusal>,
+        F: FnOnce() -> Result<R, TapeError>,
     {
         if let Some(answer) = self.known(name, args)? {
             return Ok(answer);
@@ -143,26 +190,18 @@ impl Tape {
     }
 
     /// Takes the answer of a backend.
-    fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
-        match &mut self.0 {
-            Mode::Record(recording) => recording.answered(name, answer),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => Ok(answer?),
+    fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, TapeError>) -> Result<R, TapeError> {
+        match self.recording_mut() {
+            Some(recording) => recording.answered(name, answer),
+            None => answer,
         }
     }
 
-    /// Records that the host calls an export. Not for a replay, where the recording determines the next call. `by`: the
-    /// question of another guest that this call answers. `about`: what it is about, where its arguments do not name it.
-    pub fn begin_call_by(
-        &mut self,
-        at_ms: u64,
-        name: &str,
-        args: &RawValue,
-        by: Option<&By>,
-        about: Option<&str>,
-    ) -> Result<(), TapeError> {
+    /// Records that the host calls an export. Not for a replay, where the recording determines the next call.
+    pub fn begin_call_by(&mut self, at_ms: u64, name: &str, args: &RawValue, of: Origin<'_>) -> Result<(), TapeError> {
         match &mut self.0 {
             Mode::Off => Ok(()),
-            Mode::Record(recording) => recording.begin_call(at_ms, name, args, by, about),
+            Mode::Record(recording) => recording.begin_call(at_ms, name, args, of),
             _ => Err(TapeError::Misplaced("a replay takes its calls from the recording")),
         }
     }
@@ -243,20 +282,23 @@ impl Tape {
 
     /// The entries of a memory tape since the last call; empty for any other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
-        self.recording_mut().map(Recording::take_entries).unwrap_or_default()
+        match self.recording_mut().map(|recording| &mut recording.sink) {
+            Some(Sink::Memory { entries, .. }) => std::mem::take(entries),
+            _ => Vec::new(),
+        }
     }
 
     /// The journal being written.
     pub fn journal(&self) -> Option<&Journal> {
-        match &self.0 {
-            Mode::Record(recording) => recording.journal(),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
-        }
+        let Mode::Record(recording) = &self.0 else { return None };
+        let Sink::Journal(journal) = &recording.sink else { return None };
+        Some(journal)
     }
 
     /// The journal being written, for its [`Journal::tick`] and [`Journal::sync_now`].
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
-        self.recording_mut()?.journal_mut()
+        let Sink::Journal(journal) = &mut self.recording_mut()?.sink else { return None };
+        Some(journal)
     }
 
     fn recording_mut(&mut self) -> Option<&mut Recording> {

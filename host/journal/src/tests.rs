@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    Ending, Entry, Event, FORMAT, Files, Header, Journal, Opened, Options, Refusal, Segment, Tape, TapeError,
+    Ending, Entry, Event, FORMAT, Files, Header, Journal, Opened, Options, Segment, Tape, TapeError,
     segment_files,
 };
 
@@ -71,7 +71,7 @@ pub(crate) fn begun(dir: &Path, options: Options) -> Tape {
 impl Tape {
     /// Begins a call of the host's own.
     pub(crate) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin_call_by(at_ms, name, args, None, None)
+        self.begin_call_by(at_ms, name, args, (None, None))
     }
 }
 
@@ -90,8 +90,8 @@ pub(crate) fn call(tape: &mut Tape, asks: u32) {
     tape.end_call(&Ending::result(&json!({"Ok": asks})).unwrap()).unwrap();
 }
 
-pub(crate) fn refused() -> Result<Value, Refusal> {
-    Err(Refusal("the answer is too large".into()))
+pub(crate) fn refused() -> Result<Value, TapeError> {
+    Err(TapeError::Refused("the answer is too large".into()))
 }
 
 /// A segment of these lines after a header that is entry 0.

@@ -235,7 +235,6 @@ impl Journal {
         if self.position().inside_call() {
             return Err(JournalError::Misplaced("a segment can't begin inside a call"));
         }
-        let position = Position::Start.then(Kind::Header).map_err(JournalError::Misplaced)?;
         let mut line = Vec::new();
         line::header(&mut line, self.next_n, header);
         line::finish(&mut line);
@@ -257,7 +256,7 @@ impl Journal {
             file,
             header_bytes: bytes,
             entries: 0,
-            position,
+            position: Position::Starting,
         });
         self.remove_old();
         Ok(())

@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::TapeError;
-use super::progress::{Progress, compare_values, given};
-use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
+use super::TapeError;
+use super::progress::{Missing, Progress, compare_values, given};
+use super::questions::{CallQuestions, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Call, Ending};
@@ -31,13 +31,6 @@ pub(super) struct Decisions {
     /// The recorded questions of the current call.
     recorded: CallQuestions,
     questions: Questions,
-}
-
-/// Why a question has no recorded answer.
-enum Missing {
-    /// The recording ends here.
-    Ended,
-    Otherwise(Outcome),
 }
 
 /// A recorded answer with its entry; without an answer, the call was cut at this question.
@@ -70,21 +63,15 @@ impl Decisions {
     {
         self.progress.check_may_ask()?;
         let args = serde_json::to_value(args).map_err(TapeError::unwritable(name))?;
-        match self.answer(name, &args) {
-            Ok(None) => Ok(None),
-            Ok(Some((n, Some(answer)))) => given(n, name, &answer)
-                .map(Some)
-                .map_err(|outcome| self.progress.diverge(outcome)),
-            Ok(Some((_, None))) | Err(Missing::Ended) => {
-                self.progress.cut_short();
-                Err(TapeError::Ended)
-            }
-            Err(Missing::Otherwise(outcome)) => Err(self.progress.diverge(outcome)),
-        }
+        let found = self.answer(name, &args).and_then(|found| {
+            let answer = found.map(|(n, answer)| given(n, name, &answer));
+            answer.transpose().map_err(Some)
+        });
+        found.map_err(|missing| self.progress.stop(missing))
     }
 
     /// The recorded answer; for a list, one combined from its elements' answers. `None` if the host must answer.
-    fn answer(&mut self, name: &str, args: &Value) -> Result<Option<Recorded>, Missing> {
+    fn answer(&mut self, name: &str, args: &Value) -> Result<Option<(u64, Box<RawValue>)>, Missing> {
         let question = (self.questions)(name);
         let mut from = self.progress.next_n();
         let mut answers = Vec::new();
@@ -98,25 +85,21 @@ impl Decisions {
                     None => return Ok(None),
                 },
                 Kind::Read => match self.recorded.read(name, &part) {
-                    Found::Part(part) => (part.n, part.answer.clone()),
-                    Found::Elsewhere(n) => return Err(self.undecided(name, args, Some(n))),
-                    Found::Nothing => return Err(self.undecided(name, args, None)),
+                    Ok(part) => (part.n, part.answer.clone()),
+                    Err(elsewhere) => return Err(self.undecided(name, args, elsewhere)),
                 },
                 Kind::Write => self.write(name, &part, &part.object(&question), args)?,
             };
-            let (n, Some(answer)) = found else {
-                return Ok(Some(found));
-            };
-            from = n;
-            answers.push(answer);
+            from = found.0;
+            answers.push(found.1.ok_or(None)?);
         }
         let answer = if is_list { joined(&answers) } else { answers.pop() };
-        Ok(Some((from, answer)))
+        answer.map(|answer| Some((from, answer))).ok_or(None)
     }
 
     /// Compares a write with the object's next recorded one.
     fn write(&mut self, name: &str, part: &OnePart, object: &str, args: &Value) -> Result<Recorded, Missing> {
-        let diverged = |n, divergence| Err(Missing::Otherwise(Outcome::Diverged { n, divergence }));
+        let diverged = |n, divergence| Err(Some(Outcome::Diverged { n, divergence }));
         let Some((at, recorded)) = self.recorded.write(object) else {
             if self.progress.is_cut() {
                 return Err(self.undecided(name, args, None));
@@ -143,9 +126,9 @@ impl Decisions {
     /// over.
     fn undecided(&self, name: &str, args: &Value, elsewhere: Option<u64>) -> Missing {
         if self.progress.is_cut() && self.recorded.unmade().is_none() {
-            return Missing::Ended;
+            return None;
         }
-        Missing::Otherwise(Outcome::AskedUnrecorded {
+        Some(Outcome::AskedUnrecorded {
             n: self.progress.next_n(),
             asked: Asked::new(name, args.to_string()),
             elsewhere,
@@ -172,10 +155,7 @@ impl Decisions {
                 // Its ending explains why it omitted the rest.
                 Err(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
                 Err(divergence) => self.unmade().or(Some(Outcome::Diverged { n, divergence })),
-                Ok(accepted) => {
-                    self.progress.accepted_count += accepted;
-                    self.unmade()
-                }
+                Ok(()) => self.unmade(),
             };
             if let Some(outcome) = outcome {
                 return Err(self.progress.diverge(outcome));

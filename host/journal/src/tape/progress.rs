@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::TapeError;
+use super::TapeError;
 use super::questions::OnePart;
 use crate::accepted::{Accepted, result_of};
 use crate::difference::{Difference, differences_under};
@@ -131,18 +131,22 @@ impl Progress {
 
     /// Compares an ending with the recorded one, which follows the unused questions. `None` if the call was stopped
     /// because the recording has no more of it: it did all that could be compared.
-    pub(super) fn compare_ending(&self, ending: &Ending) -> Result<Option<Compared>, TapeError> {
+    pub(super) fn compare_ending(&mut self, ending: &Ending) -> Result<Option<Result<(), Divergence>>, TapeError> {
         if self.found.is_some() {
             return Err(TapeError::Diverged);
         }
         let Some((name, _)) = self.in_call() else {
             return Err(TapeError::Misplaced("an ending outside any call"));
         };
+        if self.ended {
+            return Ok(None);
+        }
         let recorded = self.entries.get(self.at + self.asks_left().len());
-        Ok((!self.ended).then(|| match recorded.map(|entry| &entry.event) {
+        let compared = match recorded.map(|entry| &entry.event) {
             Some(Event::Ending(recorded)) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
             _ => Ok(0),
-        }))
+        };
+        Ok(Some(compared.map(|accepted| self.accepted_count += accepted)))
     }
 
     /// Ends the current call, whose questions are all used.
@@ -201,9 +205,20 @@ impl Progress {
     }
 
     /// Stops the guest here: the recording has no answer to its question.
-    pub(super) fn cut_short(&mut self) {
+    fn cut_short(&mut self) {
         self.note_short();
         self.ended = true;
+    }
+
+    /// Ends the call at a question without a recorded answer.
+    pub(super) fn stop(&mut self, missing: Missing) -> TapeError {
+        match missing {
+            Some(outcome) => self.diverge(outcome),
+            None => {
+                self.cut_short();
+                TapeError::Ended
+            }
+        }
     }
 
     /// Keeps the first deviation.
@@ -246,6 +261,9 @@ fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<Str
     };
     Some(format!("`{name}` was {how} at entry {}: {text}", entry.n))
 }
+
+/// Why a question has no recorded answer: the guest deviates. `None`: the recording ends here.
+pub(super) type Missing = Option<Outcome>;
 
 /// How the arguments of a question, or the endings of a call, compare. `Ok`: they are the same (0), or they differ as
 /// rules allow (1).

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::divergence::Asked;
+use crate::divergence::{Asked, Reads};
 use crate::entry::{Ask, Entry, Event};
 
 /// How often a recorded answer is repeated in one call: a guest that reads twice sees the same. A guest that waits for
@@ -145,14 +145,6 @@ pub(super) struct CallQuestions {
     repeats: u64,
 }
 
-/// The result of looking for a read in the recording.
-pub(super) enum Found<'a> {
-    Part(&'a Part),
-    /// The recording has it, at this entry, but after other writes than the guest has made.
-    Elsewhere(u64),
-    Nothing,
-}
-
 impl CallQuestions {
     /// The questions among `entries`, which belong to one call.
     pub(super) fn of(entries: &[Entry], questions: Questions) -> Self {
@@ -205,7 +197,10 @@ impl CallQuestions {
     /// The recorded answer of a read. Prefers one given after exactly the same writes, and repeats the last one on
     /// further reads; otherwise takes the next one left. If all were given, and before the guest's last writes, the
     /// recording can't tell what it would see now.
-    pub(super) fn read(&mut self, name: &str, asked: &OnePart) -> Found<'_> {
+    ///
+    /// # Errors
+    /// An entry where the recording has it, but after other writes than the guest has made. `None`: nowhere.
+    pub(super) fn read(&mut self, name: &str, asked: &OnePart) -> Result<&Part, Option<u64>> {
         let key = asked.key(name);
         // Only the first recorded writes without a gap correspond to a moment in the recording.
         let now = (self.made == self.made_first).then_some(self.made);
@@ -216,10 +211,10 @@ impl CallQuestions {
         let Some(at) = next.or(again).or_else(|| self.left(&key)) else {
             let same = self.same.get(&key);
             let elsewhere = same.and_then(|queue| self.parts.get(*queue.parts.first()?));
-            return elsewhere.map_or(Found::Nothing, |part| Found::Elsewhere(part.n));
+            return Err(elsewhere.map(|part| part.n));
         };
         self.repeats += u64::from(next.is_none() && again.is_some());
-        self.take(at).map_or(Found::Nothing, Found::Part)
+        self.take(at).ok_or(None)
     }
 
     /// The next recorded write of this object, with its index for [`CallQuestions::take`].
@@ -255,17 +250,18 @@ impl CallQuestions {
         self.parts.iter().all(|part| part.kind == Kind::Means || part.used)
     }
 
-    /// Reads that one side asked more often than the other: their number, and the first in words.
-    pub(super) fn differing_reads(&self) -> (u64, Option<String>) {
+    /// Reads that one side asked more often than the other.
+    pub(super) fn differing_reads(&self) -> Reads {
         let is_unasked = |part: &&Part| part.kind == Kind::Read && !part.used;
         let mut unasked = self.parts.iter().filter(is_unasked);
         let first = unasked.next();
         let count = u64::from(first.is_some()) + unasked.count() as u64 + self.repeats;
         let first = match first {
-            Some(part) => Some(format!("{} of entry {} was not asked", part.shown(), part.n)),
-            None => (self.repeats > 0).then(|| "a read was asked more often than recorded".to_owned()),
+            Some(part) => format!("{} of entry {} was not asked", part.shown(), part.n),
+            None if self.repeats > 0 => "a read was asked more often than recorded".to_owned(),
+            None => String::new(),
         };
-        (count, first)
+        Reads { count, first }
     }
 }
 

@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::{Refusal, TapeError};
+use super::{Origin, TapeError};
 use crate::divergence::Asked;
-use crate::entry::{By, Ending, Entry, Header, Kind, Position};
+use crate::entry::{Ending, Entry, Header, Kind, Position};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::line;
 use crate::writer::Journal;
@@ -26,7 +26,7 @@ const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Recording {
-    sink: Sink,
+    pub(super) sink: Sink,
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
     pending: bool,
@@ -78,7 +78,7 @@ impl Recording {
     }
 
     /// Records the answer to the last question, and passes it on.
-    pub(super) fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
+    pub(super) fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, TapeError>) -> Result<R, TapeError> {
         if answer.is_err() {
             self.leave_unanswered()?;
         }
@@ -94,17 +94,9 @@ impl Recording {
         Ok(answer)
     }
 
-    pub(super) fn begin_call(
-        &mut self,
-        at_ms: u64,
-        name: &str,
-        args: &RawValue,
-        by: Option<&By>,
-        about: Option<&str>,
-    ) -> Result<(), TapeError> {
+    pub(super) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue, of: Origin<'_>) -> Result<(), TapeError> {
         self.leave_unanswered()?;
-        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args);
-        line::origin(&mut self.line, by, about);
+        line::call(&mut self.line, self.sink.next_n(), (at_ms, name, args), of);
         self.write(Kind::Call)
     }
 
@@ -127,27 +119,6 @@ impl Recording {
                 line::header(&mut self.line, self.sink.next_n(), header);
                 self.write(Kind::Header)
             }
-        }
-    }
-
-    pub(super) fn take_entries(&mut self) -> Vec<Entry> {
-        match &mut self.sink {
-            Sink::Journal(_) => Vec::new(),
-            Sink::Memory { entries, .. } => std::mem::take(entries),
-        }
-    }
-
-    pub(super) fn journal(&self) -> Option<&Journal> {
-        match &self.sink {
-            Sink::Journal(journal) => Some(journal),
-            Sink::Memory { .. } => None,
-        }
-    }
-
-    pub(super) fn journal_mut(&mut self) -> Option<&mut Journal> {
-        match &mut self.sink {
-            Sink::Journal(journal) => Some(journal),
-            Sink::Memory { .. } => None,
         }
     }
 

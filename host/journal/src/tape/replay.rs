@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::TapeError;
-use super::progress::{Progress, compare_args, given};
+use super::TapeError;
+use super::progress::{Missing, Progress, compare_args, given};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Call, Ending, Entry, Event};
@@ -21,15 +21,6 @@ pub(super) struct Replay {
     pub(super) progress: Progress,
     /// The arguments of the current question.
     args: Vec<u8>,
-}
-
-/// Why the recording has no answer at a question's place.
-enum Missing {
-    /// The call was cut short, after this many more entries.
-    Ended {
-        after: usize,
-    },
-    Otherwise(Outcome),
 }
 
 impl Replay {
@@ -48,44 +39,38 @@ impl Replay {
         self.progress.check_may_ask()?;
         self.args.clear();
         serde_json::to_writer(&mut self.args, args).map_err(TapeError::unwritable(name))?;
-        match self.look_up(name) {
-            Ok((answer, accepted)) => {
-                self.progress.accepted_count += accepted;
-                self.progress.at += 1;
-                Ok(answer)
-            }
-            Err(Missing::Ended { after }) => {
-                self.progress.at += after;
-                self.progress.cut_short();
-                Err(TapeError::Ended)
-            }
-            Err(Missing::Otherwise(outcome)) => Err(self.progress.diverge(outcome)),
-        }
+        let found = self.look_up(name);
+        let (answer, accepted) = found.map_err(|missing| self.progress.stop(missing))?;
+        self.progress.accepted_count += accepted;
+        self.progress.at += 1;
+        Ok(answer)
     }
 
     /// The recorded answer to the current question, which must be that of the next entry; and 1 if it differs from the
     /// recorded one as rules allow, else 0.
-    fn look_up<R: DeserializeOwned>(&self, name: &str) -> Result<(R, u64), Missing> {
+    fn look_up<R: DeserializeOwned>(&mut self, name: &str) -> Result<(R, u64), Missing> {
         let asked = || Asked::new(name, String::from_utf8_lossy(&self.args));
         let Some(Entry { n, event }) = self.progress.entry() else {
-            return Err(Missing::Ended { after: 0 });
+            return Err(None);
         };
         let n = *n;
-        let diverged = |divergence| Missing::Otherwise(Outcome::Diverged { n, divergence });
+        let diverged = |divergence| Some(Outcome::Diverged { n, divergence });
         match event {
             Event::Ask(ask) if ask.name == name => {
                 let accepted = compare_args(ask, &self.args, &self.progress.accepted).map_err(diverged)?;
-                let answer = ask.answer.as_ref().ok_or(Missing::Ended { after: 1 })?;
-                Ok((given(n, name, answer).map_err(Missing::Otherwise)?, accepted))
+                let Some(answer) = &ask.answer else {
+                    // What ended the call at this question is in the next entry.
+                    self.progress.at += 1;
+                    return Err(None);
+                };
+                Ok((given(n, name, answer).map_err(Some)?, accepted))
             }
             Event::Ask(ask) => Err(diverged(Divergence::Question {
                 recorded: Asked::new(&ask.name, ask.args.get()),
                 asked: asked(),
             })),
-            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => {
-                Err(Missing::Ended { after: 0 })
-            }
-            _ => Err(Missing::Otherwise(Outcome::AskedUnrecorded {
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Err(None),
+            _ => Err(Some(Outcome::AskedUnrecorded {
                 n,
                 asked: asked(),
                 elsewhere: None,
@@ -115,10 +100,7 @@ impl Replay {
                 let outcome = self.unused(n, compared.err());
                 return Err(self.progress.diverge(outcome));
             }
-            match compared {
-                Err(divergence) => return Err(self.progress.diverge(Outcome::Diverged { n, divergence })),
-                Ok(accepted) => self.progress.accepted_count += accepted,
-            }
+            compared.map_err(|divergence| self.progress.diverge(Outcome::Diverged { n, divergence }))?;
         }
         self.progress.end_call();
         Ok(())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{ask, begun, call, header, lines_of, raw, refused};
-use crate::{Ending, Entry, Options, Refusal, Tape, TapeError};
+use crate::{Ending, Entry, Options, Tape, TapeError};
 
 /// Has no JSON form: its keys are lists.
 fn unwritable() -> BTreeMap<Vec<u8>, u8> {
@@ -72,7 +72,7 @@ fn a_question_that_was_waited_for_in_vain_is_recorded_without_an_answer() {
     let mut tape = Tape::memory();
     tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
     let args = json!({"ms": 5});
-    let waiting = tape.call("clock.sleep-ms", &args, pending::<Result<(), Refusal>>);
+    let waiting = tape.call("clock.sleep-ms", &args, pending::<Result<(), TapeError>>);
     assert!(poll(waiting).is_pending());
     tape.end_call(&Ending::Cancelled("newer input".into())).unwrap();
     let lines: Vec<String> = tape.take_entries().iter().map(Entry::to_line).collect();
