@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
-use trueup_base::component::Digest;
 use trueup_base::text::nearest;
 
 /// The prefix of every variable that sets a key.
@@ -26,9 +25,9 @@ const SHOWN_CHARS_MAX: usize = 80;
 pub(super) struct Document<'d> {
     name: String,
     /// Paths in it are relative to this folder.
-    folder: &'d Path,
-    text: &'d str,
-    environment: &'d BTreeMap<String, String>,
+    pub(super) folder: &'d Path,
+    pub(super) text: &'d str,
+    pub(super) environment: &'d BTreeMap<String, String>,
     problems: RefCell<Vec<Problem>>,
     /// By the name of the variable: its key, and whether the variable can set it.
     variables: RefCell<BTreeMap<String, (String, bool)>>,
@@ -37,15 +36,10 @@ pub(super) struct Document<'d> {
     offered: RefCell<BTreeSet<String>>,
 }
 
-/// One line for the operator. Problems without a line of the file come first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Problem {
-    line: Option<usize>,
-    text: String,
-    /// Set if the problem is that this key or section is missing. If it was suggested in place of an unknown one, that
-    /// report suffices.
-    missing: Option<String>,
-}
+/// One line for the operator: its line of the file, and its text. Problems without a line come first. If the problem is
+/// that a key or section is missing, also which one: if it was suggested in place of an unknown one, that report
+/// suffices.
+type Problem = (Option<usize>, String, Option<String>);
 
 /// A value and where it was given. If two values exclude each other, the one from the stronger layer wins.
 pub(super) struct Given<'d> {
@@ -56,11 +50,8 @@ pub(super) struct Given<'d> {
 
 pub(super) enum GivenValue<'d> {
     File(&'d Spanned<DeValue<'d>>),
-    /// A variable, with its name.
-    Outside {
-        origin: String,
-        text: &'d str,
-    },
+    /// A variable: its name, and its text.
+    Outside(String, &'d str),
 }
 
 /// The layer that a value is from, weakest first.
@@ -75,7 +66,7 @@ impl<'d> Given<'d> {
     pub(super) fn layer(&self) -> Layer {
         match &self.value {
             GivenValue::File(_) => Layer::File,
-            GivenValue::Outside { .. } => Layer::Environment,
+            GivenValue::Outside(..) => Layer::Environment,
         }
     }
 
@@ -83,7 +74,7 @@ impl<'d> Given<'d> {
     pub(super) fn text(&self) -> Option<&'d str> {
         match &self.value {
             GivenValue::File(value) => value.get_ref().as_str(),
-            GivenValue::Outside { text, .. } => Some(text),
+            GivenValue::Outside(_, text) => Some(text),
         }
     }
 
@@ -111,7 +102,7 @@ impl<'d> Given<'d> {
     pub(super) fn whole(&self) -> Option<u64> {
         match &self.value {
             GivenValue::File(value) => parsed_u64(value.get_ref().as_integer()?),
-            GivenValue::Outside { text, .. } => text.parse().ok(),
+            GivenValue::Outside(_, text) => text.parse().ok(),
         }
     }
 
@@ -123,7 +114,7 @@ impl<'d> Given<'d> {
                 DeValue::Integer(integer) => integer.as_str(),
                 _ => return None,
             },
-            GivenValue::Outside { text, .. } => text,
+            GivenValue::Outside(_, text) => text,
         };
         text.replace('_', "").parse().ok()
     }
@@ -132,7 +123,7 @@ impl<'d> Given<'d> {
     pub(super) fn truth(&self) -> Option<bool> {
         match &self.value {
             GivenValue::File(value) => value.get_ref().as_bool(),
-            GivenValue::Outside { text, .. } => text.parse().ok(),
+            GivenValue::Outside(_, text) => text.parse().ok(),
         }
     }
 }
@@ -151,25 +142,11 @@ impl<'d> Document<'d> {
         }
     }
 
-    pub(super) fn digest(&self) -> Digest {
-        Digest::of(self.text.as_bytes())
-    }
-
-    /// The folder that its paths are relative to.
-    pub(super) fn folder(&self) -> &'d Path {
-        self.folder
-    }
-
     /// The variable that sets a key, if there is one: its name and its text.
     pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str)> {
         let variable = variable_of_key(key);
         let text = self.environment.get(&variable)?;
         Some((variable, text))
-    }
-
-    /// A variable without our prefix that sets no key.
-    pub(super) fn variable(&self, name: &str) -> Option<&'d str> {
-        self.environment.get(name).map(String::as_str)
     }
 
     /// Whether a variable sets anything in a section.
@@ -184,11 +161,6 @@ impl<'d> Document<'d> {
         variables.insert(variable_of_key(key), (key.to_owned(), settable));
     }
 
-    /// A problem of the file as a whole.
-    pub(super) fn wrong(&self, text: impl Display) {
-        self.wrong_on(None, text);
-    }
-
     /// A problem in the file.
     pub(super) fn wrong_at(&self, span: Range<usize>, text: impl Display) {
         self.wrong_on(Some(self.line(span.start)), text);
@@ -198,11 +170,6 @@ impl<'d> Document<'d> {
     pub(super) fn wrong_value(&self, key: &str, value: &Spanned<DeValue<'_>>, reason: impl Display) {
         let shown = self.shown(value.span());
         self.wrong_at(value.span(), format_args!("{key}: was {shown}, {reason}"));
-    }
-
-    /// A problem of a variable.
-    pub(super) fn wrong_outside(&self, origin: &str, text: impl Display) {
-        self.push(None, format!("{origin}: {text}"));
     }
 
     /// A syntax error, on one line.
@@ -223,15 +190,12 @@ impl<'d> Document<'d> {
 
     /// A problem on a line of the file, if it has one.
     pub(super) fn wrong_on(&self, line: Option<usize>, text: impl Display) {
-        self.push(line, format!("{}: {text}", self.location(line)));
+        self.push(line, format!("{}: {text}", self.location(line)), None);
     }
 
     /// The same, for a missing key or section.
     pub(super) fn missing_on(&self, line: Option<usize>, key: &str, text: impl Display) {
-        self.wrong_on(line, text);
-        if let Some(problem) = self.problems.borrow_mut().last_mut() {
-            problem.missing = Some(key.to_owned());
-        }
+        self.push(line, format!("{}: {text}", self.location(line)), Some(key.to_owned()));
     }
 
     /// Records that this key or section was suggested in place of an unknown one.
@@ -244,13 +208,8 @@ impl<'d> Document<'d> {
         line.map_or_else(|| self.name.clone(), |line| format!("{}:{line}", self.name))
     }
 
-    fn push(&self, line: Option<usize>, text: String) {
-        let mut problems = self.problems.borrow_mut();
-        problems.push(Problem {
-            line,
-            text,
-            missing: None,
-        });
+    pub(super) fn push(&self, line: Option<usize>, text: String, missing: Option<String>) {
+        self.problems.borrow_mut().push((line, text, missing));
     }
 
     /// The line in the file, counted from 1 as in editors.
@@ -268,10 +227,10 @@ impl<'d> Document<'d> {
         }
         let mut problems = self.problems.borrow().clone();
         let offered = self.offered.borrow();
-        problems.retain(|problem| !problem.missing.as_ref().is_some_and(|key| offered.contains(key)));
+        problems.retain(|(_, _, missing)| !missing.as_ref().is_some_and(|key| offered.contains(key)));
         problems.sort();
         problems.dedup();
-        problems.into_iter().map(|problem| problem.text).collect()
+        problems.into_iter().map(|(_, text, _)| text).collect()
     }
 
     /// Names the variable only: its value may be a secret.
@@ -289,19 +248,17 @@ impl<'d> Document<'d> {
             Some((_, (key, _))) => format!("{name}: `{key}` is a list or a table, which the file alone can set"),
             None => {
                 let settable = variables.iter().filter(|(_, (_, settable))| *settable);
-                let known = settable
-                    .map(|(known, _)| known.as_str())
-                    .chain(elsewhere.iter().copied());
+                let settable = settable.map(|(known, _)| known.as_str());
+                let known = settable.chain(elsewhere.iter().copied());
                 // All names begin with the prefix, so it must not count as similarity.
                 let bare = |name| str::strip_prefix(name, PREFIX).unwrap_or_default();
                 let meant = nearest(bare(name), known.map(bare));
-                let offer = meant
-                    .map(|known| offered(&format!("{PREFIX}{known}")))
-                    .unwrap_or_default();
+                let offer = meant.map(|known| offered(&format!("{PREFIX}{known}")));
+                let offer = offer.unwrap_or_default();
                 format!("{name}: unknown variable{offer} (`{PREFIX}A_B` sets the key `b` in [a])")
             }
         };
-        self.push(None, text);
+        self.push(None, text, None);
     }
 
     /// The value as written in the file, on one line and cut if too long.

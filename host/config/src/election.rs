@@ -63,10 +63,8 @@ impl Election {
         // The longest pause between two renewals.
         let pause = times.retry_period * 6 / 5;
         if pause >= times.renew_deadline {
-            let (pause_ms, most_ms) = (
-                times.retry_period.as_millis(),
-                (times.renew_deadline * 5 / 6).as_millis(),
-            );
+            let pause_ms = times.retry_period.as_millis();
+            let most_ms = (times.renew_deadline * 5 / 6).as_millis();
             let must = format_args!("must be below five sixths of `renew_deadline_ms`, {most_ms}");
             let text = format_args!("was {pause_ms}, {must}: a renewal needs time to succeed");
             section.wrong_key("retry_period_ms", text);

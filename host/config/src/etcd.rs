@@ -74,11 +74,10 @@ fn read_cluster(section: &mut Section<'_>, is_wanted: bool) -> EtcdCluster {
     if is_tls && endpoints.iter().any(|endpoint| endpoint.starts_with("http://")) {
         section.wrong_key("endpoints", "are with TLS or without, not both");
     }
-    for (one, other) in [("cert_file", "key_file"), ("user", "password_file")] {
-        for (one, other) in [(one, other), (other, one)] {
-            if section.has(one) && !section.has(other) {
-                section.wrong_key(one, format_args!("goes with `{other}`: add it"));
-            }
+    let pairs = [("cert_file", "key_file"), ("user", "password_file")];
+    for (one, other) in pairs.into_iter().flat_map(|(one, other)| [(one, other), (other, one)]) {
+        if section.has(one) && !section.has(other) {
+            section.wrong_key(one, format_args!("goes with `{other}`: add it"));
         }
     }
     if is_wanted && !is_tls && !endpoints.is_empty() {

@@ -129,46 +129,39 @@ impl Guest {
 
     /// `None` only if a problem was found.
     pub(super) fn read(mut section: Section<'_>) -> Option<Self> {
-        let reference = match section.given("use") {
-            Some(given) => read_reference(&section, &given, MUST),
-            None => {
-                section.missing("use", MUST);
-                None
-            }
-        };
+        let given = section.given("use");
+        if given.is_none() {
+            section.missing("use", MUST);
+        }
+        let reference = given.and_then(|given| read_reference(&section, &given, MUST));
         let note = "; log, clock, timers, random and metrics need no grant";
         let approved = ApproveAbove::default();
         let mut verify = section.section("verify");
-        let folder = section.folder();
+        let folder = section.document.folder;
         let key = |text: &str| (!text.is_empty()).then(|| folder.join(text));
         // An empty list would look as if the guest were verified.
         let keys = verify.filled_list("keys", "be the file of a public key", "at least one public key", key);
-        let settings = Value::Object(section.json_object("settings"));
-        let grants = read_grants(section.section("grants").of_names("capability", note));
-        let limits = read_limits(section.section("limits"));
-        let proof = Proof::read(&mut section);
-        let failure = FailurePolicy::read(&mut section);
-        let approve_above = ApproveAbove {
-            objects: section.whole("approve_above", approved.objects, 0..=1_000_000),
-            percent: section.whole("approve_above_percent", approved.percent, 0..=100),
-        };
         Some(Self {
-            location: section.location(),
-            reference: reference?,
+            location: section.document.location(section.line),
             verify: Verify { keys },
-            settings,
-            grants,
-            limits,
-            proof,
-            failure,
-            approve_above,
+            settings: Value::Object(section.json_object("settings")),
+            grants: read_grants(section.section("grants").of_names("capability", note)),
+            limits: read_limits(section.section("limits")),
+            proof: Proof::read(&mut section),
+            failure: FailurePolicy::read(&mut section),
+            approve_above: ApproveAbove {
+                objects: section.whole("approve_above", approved.objects, 0..=1_000_000),
+                percent: section.whole("approve_above_percent", approved.percent, 0..=100),
+            },
+            // The last: what is wrong with the other keys is reported in any case.
+            reference: reference?,
         })
     }
 }
 
 fn read_reference(section: &Section<'_>, given: &Given<'_>, must: &str) -> Option<Reference> {
     let text = given.text().ok_or_else(|| must.to_owned());
-    let reference = text.and_then(|text| Reference::configured(text, section.folder()));
+    let reference = text.and_then(|text| Reference::configured(text, section.document.folder));
     reference.map_err(|reason| section.wrong_value(given, reason)).ok()
 }
 

@@ -151,14 +151,13 @@ impl World for OfPods {
         Sections::new(is_any_present, move |reading| {
             let guest = Guest::read(guest);
             let (adapter, enis) = read_adapter(adapter, &reading.state_dir);
-            let checkpoint = read_checkpoint(checkpoint, reading, &adapter.instance, guest.as_ref());
-            let runtime_socket = read_socket(&mut cri);
             Some(Ipam {
-                guest: guest?,
+                checkpoint: read_checkpoint(checkpoint, reading, &adapter.instance, guest.as_ref()),
                 adapter,
+                runtime_socket: read_socket(&mut cri),
+                // These are the last: what is wrong with the other keys is reported in any case.
+                guest: guest?,
                 enis: enis?,
-                checkpoint,
-                runtime_socket,
             })
         })
     }
@@ -286,8 +285,9 @@ fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, 
     match kind {
         "json-file" => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
-                let named = reading.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
-                PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
+                let named = reading.document.environment.get(JSON_FILE_ENV);
+                let named = named.filter(|path| !path.is_empty());
+                PathBuf::from(named.map_or(PATH_OF_THE_ORIGINAL, String::as_str))
             }),
             keep_generations,
         },

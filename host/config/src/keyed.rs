@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use trueup_base::regular;
+use trueup_capabilities::lbaas::anexia::TokenAt;
 use trueup_sources::{Kind, Source};
 
 use super::guest::Guest;
@@ -43,6 +44,61 @@ pub trait Backend: Data {
     fn use_sim(&mut self, address: SocketAddr);
 }
 
+/// `[backend.NAME]` whose server has an address. `S` are its settings, `C` says where its credentials are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Served<S, C> {
+    /// A server over HTTP.
+    Remote(Box<Remote<S, C>>),
+    /// `kind = "simulated"`: a server in this process, empty at every start.
+    Simulated,
+}
+
+/// A server that the host calls over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote<S, C> {
+    /// The address in it is valid only as [`Remote::settings`] describes.
+    pub(super) settings: S,
+    /// The file has no `url`, but a `[sim.SIM]`.
+    pub(super) at_sim: bool,
+    /// Where the host's credentials are, unless the settings say so.
+    pub credentials: C,
+}
+
+/// How the host calls a server over HTTP.
+pub trait Calls: Data {
+    /// `SIM` in `[sim.SIM]`.
+    const SIM: &'static str;
+
+    /// Calls the simulated server at this address from now on.
+    fn use_sim(&mut self, address: SocketAddr);
+}
+
+impl<S: Calls, C> Remote<S, C> {
+    /// The settings. `sim` is the address of `[sim.SIM]`, if there is one; without its own `url`, the backend uses that
+    /// address.
+    pub fn settings(&self, sim: Option<SocketAddr>) -> S {
+        let mut settings = self.settings.clone();
+        if let (true, Some(address)) = (self.at_sim, sim) {
+            settings.use_sim(address);
+        }
+        settings
+    }
+}
+
+impl<S: Calls, C: Data> Backend for Served<S, C> {
+    const SIM: &'static str = S::SIM;
+
+    fn is_simulated(&self) -> bool {
+        matches!(self, Self::Simulated)
+    }
+
+    fn use_sim(&mut self, address: SocketAddr) {
+        if let Self::Remote(remote) = self {
+            remote.settings = remote.settings(Some(address));
+        }
+    }
+}
+
 /// `[sim.SIM]`: a simulated server that the host starts.
 #[derive(Debug, Clone)]
 pub struct SimServer<T, C> {
@@ -50,7 +106,8 @@ pub struct SimServer<T, C> {
     pub listen: SocketAddr,
     /// Where the token is that it accepts. Default: that of the backend.
     pub token: T,
-    pub(super) server: C,
+    /// Its settings but for the token. Load balancers default to those of `[adapter.lbaas]`, the seed to the host's.
+    pub server: C,
 }
 
 /// Where a host notes the address of its simulated server, which a `listen` with port 0 does not say.
@@ -59,25 +116,32 @@ pub fn sim_address(state_dir: &Path, sim: &str) -> PathBuf {
 }
 
 /// How the sections of such a world are read.
-pub(super) struct KeyedWorld<A, B, S> {
+pub(super) struct KeyedWorld<A, S, C, T, K> {
     pub(super) plain: PlainWorld<A>,
     /// Its backend's section as an operator may write it.
     pub(super) backend: &'static str,
+    /// `kind` of its backend if that is a server over HTTP.
+    pub(super) kind: &'static str,
+    /// An address that the simulated server may have.
+    pub(super) listen: &'static str,
     /// The guest's settings that the adapter sets: no operator may.
     pub(super) settings_of_adapter: &'static [&'static str],
     pub(super) read_adapter: fn(Section<'_>) -> Option<A>,
-    pub(super) read_backend: ReadBackend<B>,
-    pub(super) read_sim: ReadSim<A, B, S>,
+    pub(super) read_backend: fn(&mut Section<'_>, At<'_>) -> (S, C),
+    pub(super) read_sim: ReadSim<A, Served<S, C>, T, K>,
 }
 
+/// Where a backend's server is: whether it is one over HTTP, its `url`, and whether it is the simulated one.
+pub(super) type At<'u> = (bool, Option<&'u str>, bool);
+
+/// Reads the simulated server's section: its token, and its other settings.
+type ReadSim<A, B, T, K> = fn(&mut Section<'_>, Beside<'_, A, B>) -> Option<(T, K)>;
+
+/// What a simulated server follows: the host's seed, its own token if it has one, the adapter and the backend.
+pub(super) type Beside<'b, A, B> = (u64, Option<TokenAt>, Option<&'b A>, &'b B);
+
 /// A URL, and which layer gives it.
-pub(super) type Url = (String, Layer);
-
-/// Reads the backend's section, beside that of the simulated server. Returns also its `url` if it has one.
-type ReadBackend<B> = fn(Section<'_>, &Section<'_>) -> Option<(B, Option<Url>)>;
-
-/// Reads the simulated server's section, with the host's seed, the adapter, the backend and that `url`.
-type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&Url>) -> Option<S>;
+type Url = (String, Layer);
 
 /// What a world's settings consist of.
 pub trait Data: Debug + Clone + Send + Sync + 'static {}
@@ -115,11 +179,7 @@ impl<A: Data, B: Backend, T: Data, C: Data> Settings for Keyed<A, B, SimServer<T
     }
 }
 
-impl<A, B: Backend, T, C> World for KeyedWorld<A, B, SimServer<T, C>>
-where
-    Keyed<A, B, SimServer<T, C>>: Settings,
-    PlainWorld<A>: World,
-{
+impl<A: DeserializeOwned + Data, S: Calls, C: Data, T: Data, K: Data> World for KeyedWorld<A, S, C, T, K> {
     fn about(&self) -> About {
         self.plain.about()
     }
@@ -128,8 +188,8 @@ where
         let name = self.plain.name;
         let guest = tables.guests.section(name);
         let adapter = tables.adapters.section(name);
-        let backend = tables.backends.section(name);
-        let sim = tables.sims.section(B::SIM);
+        let mut backend = tables.backends.section(name);
+        let mut sim = tables.sims.section(S::SIM);
         let others = [
             (&guest, Some(("guest that decides", self.plain.guest))),
             (&backend, Some(("backend that acts", self.backend))),
@@ -137,28 +197,43 @@ where
         ];
         let is_any_present = say_what_is_missing(&adapter, self.plain.adapter, &others);
         for setting in self.settings_of_adapter {
-            let adapter = adapter.name();
+            let adapter = &adapter.name;
             let text = format_args!("is what [{adapter}] says of each Service and cluster: leave it out");
             guest.refuse_below("settings", setting, text);
         }
         Sections::new(is_any_present, move |reading| {
             let guest = Guest::read(guest);
             let adapter = (self.read_adapter)(adapter);
-            let has_sim = sim.is_present;
-            let (backend, url) = (self.read_backend)(backend, &sim).unzip();
-            let url = url.flatten();
-            let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_ref());
-            let backend = backend?;
+            let kind = backend.kind(&[self.kind, "simulated"], None);
+            let url = read_url(&mut backend);
+            let at_sim = url.is_none() && sim.is_present;
+            let is_remote = kind.is_some_and(|(kind, _)| kind == self.kind);
+            let at = (is_remote, url.as_ref().map(|(url, _)| url.as_str()), at_sim);
+            let (settings, credentials) = (self.read_backend)(&mut backend, at);
+            if kind == Some(("simulated", true)) {
+                goes_alone(&backend, &sim, self.kind);
+            }
+            let served = match kind {
+                Some(("simulated", _)) => Served::Simulated,
+                _ => Served::Remote(Box::new(Remote {
+                    settings,
+                    at_sim,
+                    credentials,
+                })),
+            };
+            let listen = read_listen(&mut sim, self.listen, &backend.name, url.as_ref());
+            let token = read_token(&mut sim);
+            let server = (self.read_sim)(&mut sim, (reading.seed, token, adapter.as_ref(), &served));
             // A variable may select another server over the file, or a backend in this process: this one is unused.
-            let is_its = |listen| url.as_ref().is_none_or(|(url, _)| reaches(url, listen));
-            let sim = sim.filter(|sim| has_sim && !backend.is_simulated() && is_its(sim.listen));
+            let is_its = url.as_ref().is_none_or(|(url, _)| reaches(url, listen));
+            let server = server.filter(|_| sim.is_present && !served.is_simulated() && is_its);
             Some(Keyed {
                 name,
                 source: reading.source.clone()?,
                 guest: guest?,
                 adapter: adapter?,
-                backend,
-                sim,
+                backend: served,
+                sim: server.map(|(token, server)| SimServer { listen, token, server }),
             })
         })
     }
@@ -172,18 +247,18 @@ pub(super) fn say_what_is_missing(
     contents: &str,
     others: &[(&Section<'_>, Option<(&str, &str)>)],
 ) -> bool {
-    let name = adapter.name();
+    let name = &adapter.name;
     let other = others.iter().find(|(other, _)| other.is_present);
     if !adapter.is_present {
         if let Some((other, _)) = other {
-            let text = format_args!("[{}] needs an adapter: add {contents}", other.name());
+            let text = format_args!("[{}] needs an adapter: add {contents}", other.name);
             other.wrong_without(name, text);
         }
         return other.is_some();
     }
     for (other, required) in others {
         if let (false, Some((what, contents))) = (other.is_present, required) {
-            adapter.wrong_without(other.name(), format_args!("[{name}] needs a {what}: add {contents}"));
+            adapter.wrong_without(&other.name, format_args!("[{name}] needs a {what}: add {contents}"));
         }
     }
     true
@@ -191,19 +266,70 @@ pub(super) fn say_what_is_missing(
 
 /// Reports keys of a backend that an in-process simulation does not use, but the other `kind` does. If a variable
 /// selects the simulation, the file may keep them.
-pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
+fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
     backend.go_alone(kind, &["kind"]);
     if sim.is_present {
-        let name = sim.name();
-        let backend = backend.name();
+        let name = &sim.name;
+        let backend = &backend.name;
         let text = format_args!("[{name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone");
         sim.wrong(text);
     }
 }
 
+/// `url`: the base URL without its trailing slash, and its layer. An error does not show it if it may contain a
+/// password.
+fn read_url(section: &mut Section<'_>) -> Option<Url> {
+    let given = &section.given("url")?;
+    let Some(url) = given.text() else {
+        section.wrong_value(given, "must be a URL");
+        return None;
+    };
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let is_url = |rest: &str| !rest.is_empty() && !rest.starts_with(['/', ':']) && !rest.contains(['?', '#', ' ']);
+    if url.contains('@') {
+        let text = "must hold no user name and no password: the token is in `token_file`";
+        section.wrong_given(given, text);
+    } else if !rest.is_some_and(is_url) {
+        let text = "must be `http://HOST` or `https://HOST`, without query and fragment";
+        section.wrong_value(given, text);
+    } else {
+        return Some((url.trim_end_matches('/').to_owned(), given.layer()));
+    }
+    None
+}
+
+/// Where the token is, if it is set. If a file and a variable are given in the same layer, that is an error.
+pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
+    let text = "a token does not stand here: put it into a file, and the file's path into `token_file`";
+    section.refuse("token", text);
+    let file = section.value("token_file", "be a path", |given| {
+        Some((TokenAt::File(given.path()?), given.layer()))
+    });
+    let variable = section.given("token_env").and_then(|given| {
+        let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = given.fitting(|text| text.starts_with(starts) && text.chars().all(allowed));
+        match &name {
+            Some(name) => section.document.leave(name),
+            // An operator may put the token itself here by mistake: do not log it.
+            None => section.wrong_given(&given, "must be the name of a variable"),
+        }
+        Some((TokenAt::Variable(name?), given.layer()))
+    });
+    if let (Some((_, one)), Some((_, other))) = (&file, &variable)
+        && one == other
+    {
+        section.wrong_key("token_env", "goes without `token_file`: leave one of them out");
+        return None;
+    }
+    let stronger = file.into_iter().chain(variable).max_by_key(|(_, layer)| *layer);
+    stronger.map(|(token, _)| token)
+}
+
 /// `listen` of a simulated server: on loopback. Reports an address that the backend's `url` does not reach, unless a
 /// later layer gives that. Without the key, any free port.
-pub(super) fn read_listen(section: &mut Section<'_>, must: &str, backend: &str, url: Option<&Url>) -> SocketAddr {
+fn read_listen(section: &mut Section<'_>, example: &str, backend: &str, url: Option<&Url>) -> SocketAddr {
+    let must = format!("be a loopback address with a port, such as `{example}`");
     let listen = section.value("listen", must, |given| {
         let listen: SocketAddr = given.text()?.parse().ok()?;
         listen.ip().is_loopback().then_some((listen, given.layer()))

@@ -45,7 +45,7 @@ pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
-pub use self::keyed::{Backend, Data, Keyed, Plain, PlainWorld, Shared, SimServer, sim_address};
+pub use self::keyed::{Backend, Calls, Data, Keyed, Plain, PlainWorld, Remote, Served, Shared, SimServer, sim_address};
 pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim};
 pub use self::neg::{
     ComputeBackend, ComputeSim, CredentialsAt, NEG, NEG_NAMES, Neg, NegAdapter, NegBackend, RESOURCE_NAME_MAX,
@@ -208,10 +208,8 @@ impl Config {
         let file = file_of(path);
         let Ok(text) = read(&file) else { return Err(error) };
         let (table, _) = DeTable::parse_recoverable(&text);
-        let in_file = table
-            .get_ref()
-            .get(STATE_DIR)
-            .and_then(|value| value.get_ref().as_str());
+        let in_file = table.get_ref().get(STATE_DIR);
+        let in_file = in_file.and_then(|value| value.get_ref().as_str());
         let named = environment.get(STATE_DIR_ENV).map(String::as_str).or(in_file);
         let folder = file.parent().unwrap_or(Path::new(""));
         Ok((folder.join(named.unwrap_or(STATE_DIR_DEFAULT)), Some(error)))
@@ -219,9 +217,8 @@ impl Config {
 
     /// What the sections of one world say, such as `config.world::<Lbaas>()`. `None` if none of them is present.
     pub fn world<T: 'static>(&self) -> Option<&T> {
-        self.worlds
-            .iter()
-            .find_map(|world| (world.as_ref() as &dyn Any).downcast_ref())
+        let mut worlds = self.worlds.iter().map(|world| world.as_ref() as &dyn Any);
+        worlds.find_map(|world| world.downcast_ref())
     }
 
     /// `[source]`, if any world reads it.
@@ -237,9 +234,8 @@ impl Config {
     /// Each component of its guests that may decide at some point, with its required signatures.
     pub fn references(&self) -> Vec<(Reference, &Verify)> {
         let guests = self.guests().into_iter();
-        let references =
-            guests.flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)));
-        references.collect()
+        let all = guests.flat_map(|(_, guest)| guest.references().zip(std::iter::repeat(&guest.verify)));
+        all.map(|(reference, verify)| (reference.clone(), verify)).collect()
     }
 
     /// Lets every guest destroy anything without an approval.
@@ -266,9 +262,8 @@ impl Config {
         file: &Path,
         worlds: &[&'static dyn World],
     ) -> Option<Self> {
-        let state_dir = root
-            .path(STATE_DIR)
-            .unwrap_or_else(|| document.folder().join(STATE_DIR_DEFAULT));
+        let state_dir = root.path(STATE_DIR);
+        let state_dir = state_dir.unwrap_or_else(|| document.folder.join(STATE_DIR_DEFAULT));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
         let source = root.section("source");
         let all: Vec<About> = worlds.iter().map(|world| world.about()).collect();
@@ -278,10 +273,8 @@ impl Config {
         let nftables = NftablesBackend::read(tables.backends.section("nftables"));
         // Reports the keys that no world took.
         drop(tables);
-        let present = all
-            .iter()
-            .zip(&sections)
-            .filter(|(_, sections)| sections.is_any_present);
+        let present = all.iter().zip(&sections);
+        let present = present.filter(|(_, sections)| sections.is_any_present);
         let present: Vec<&About> = present.map(|(about, _)| about).collect();
         world::check_fit(document, &source, &all, &present);
         // The source's reader does the same: variables alone can select a cluster.
@@ -296,25 +289,21 @@ impl Config {
             source: source::read(source, &world::needed(&present), pods_of),
         };
         let worlds = world::read(sections, &reading);
-        let journal = Recording::read(root.section("journal"));
-        let audit = AuditKept::read(root.section("audit"));
-        let run = Run::read(root.section("run"));
-        let admin = Admin::read(root.section("admin"));
-        let telemetry = Telemetry::read(root.section("telemetry"));
         Some(Self {
             file: file.to_owned(),
-            digest: document.digest(),
+            digest: Digest::of(document.text.as_bytes()),
             state_dir,
             seed,
-            worlds: worlds?,
             etcd,
             nftables,
-            journal,
-            audit,
-            run,
-            admin,
-            telemetry,
+            journal: Recording::read(root.section("journal")),
+            audit: AuditKept::read(root.section("audit")),
+            run: Run::read(root.section("run")),
+            admin: Admin::read(root.section("admin")),
+            telemetry: Telemetry::read(root.section("telemetry")),
             election: election.filter(|_| is_elected),
+            // The last: what is wrong with the other sections is reported in any case.
+            worlds: worlds?,
         })
     }
 }

@@ -16,8 +16,9 @@ use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 use trueup_sources::Kind;
 
-use super::keyed::{Backend, Keyed, KeyedWorld, PlainWorld, SimServer, Url, goes_alone, read_listen, read_rate_limit};
-use super::lbaas::{read_token, read_url};
+use super::keyed::{
+    At, Beside, Calls, Keyed, KeyedWorld, PlainWorld, Remote, Served, SimServer, read_rate_limit, read_token,
+};
 use super::section::{Given, LABEL, Layer, Section, is_label};
 use super::world::World;
 
@@ -66,6 +67,8 @@ pub const NEG: &dyn World = &KeyedWorld {
     },
     backend: "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
               `kind = \"simulated\"`",
+    kind: "compute",
+    listen: "127.0.0.1:9481",
     settings_of_adapter: &[NEG_NAMES, ZONES],
     read_adapter,
     read_backend,
@@ -86,12 +89,12 @@ fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
         let text = format_args!("must {RESOURCE}; or `subnet_label` says which Node is in which");
         section.missing("subnet", text);
     }
-    let zones = section.texts("zones", RESOURCE, is_resource_name);
     Some(NegAdapter {
-        cluster: cluster?,
         subnet,
         subnet_label,
-        zones,
+        zones: section.texts("zones", RESOURCE, is_resource_name),
+        // The last: what is wrong with the other keys is reported in any case.
+        cluster: cluster?,
     })
 }
 
@@ -109,48 +112,16 @@ pub fn is_resource_name(text: &str) -> bool {
 pub const SIM_TOKEN: &str = "simulated";
 
 /// `[backend.neg]`: the Compute Engine that the host reads from and writes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NegBackend {
-    /// `kind = "compute"`: a Compute Engine over HTTP.
-    Compute(Box<ComputeBackend>),
-    /// `kind = "simulated"`: one in this process, empty at every start.
-    Simulated,
-}
+pub type NegBackend = Served<Settings, CredentialsAt>;
 
 /// `[backend.neg]` of the kind `compute`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ComputeBackend {
-    /// Its `endpoint` is valid only as [`ComputeBackend::settings`] describes.
-    settings: Settings,
-    /// The file has no `url`, but a `[sim.compute]`.
-    at_sim: bool,
-    /// Where the host's credentials are.
-    pub credentials: CredentialsAt,
-}
+pub type ComputeBackend = Remote<Settings, CredentialsAt>;
 
-impl Backend for NegBackend {
+impl Calls for Settings {
     const SIM: &'static str = "compute";
 
-    fn is_simulated(&self) -> bool {
-        *self == Self::Simulated
-    }
-
     fn use_sim(&mut self, address: SocketAddr) {
-        if let Self::Compute(backend) = self {
-            backend.settings = backend.settings(Some(address));
-        }
-    }
-}
-
-impl ComputeBackend {
-    /// The settings. `sim` is the address of `[sim.compute]`, if there is one; without its own `url`, the backend uses
-    /// that address.
-    pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
-        let mut settings = self.settings.clone();
-        if let (true, Some(address)) = (self.at_sim, sim) {
-            settings.endpoint = format!("http://{address}/compute/v1");
-        }
-        settings
+        self.endpoint = format!("http://{address}/compute/v1");
     }
 }
 
@@ -181,44 +152,18 @@ impl fmt::Display for CredentialsAt {
 /// `[sim.compute]`: a simulated Compute Engine that the host starts. Without a token it accepts any.
 pub type ComputeSim = SimServer<Option<TokenAt>, ServerConfig>;
 
-impl ComputeSim {
-    /// The server's settings. It accepts `token`, or any if that is `None`.
-    pub fn server(&self, token: Option<String>) -> ServerConfig {
-        ServerConfig {
-            token: token.map(Into::into),
-            ..self.server.clone()
-        }
-    }
-}
-
-/// The backend, and its `url` if it has one.
-fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<Url>)> {
-    let kind = section.kind(&["compute", "simulated"], None);
-    let project = read_project(&mut section, "project");
-    let has_project = project.is_some() || section.has("project");
-    let url = read_url(&mut section);
-    let at_sim = url.is_none() && sim.is_present;
-    let credentials = read_credentials(&mut section, at_sim);
-    // A placeholder never leaves this function: the missing key is already reported.
-    let mut settings = read_settings(&mut section, Settings::new(project.unwrap_or_default()));
-    if let Some((url, _)) = &url {
-        settings.endpoint.clone_from(url);
-    }
-    if kind == Some(("simulated", true)) {
-        goes_alone(&section, sim, "compute");
-    }
-    if matches!(kind, Some(("compute", _))) && !has_project {
+fn read_backend(section: &mut Section<'_>, (is_remote, url, at_sim): At<'_>) -> (Settings, CredentialsAt) {
+    let project = read_project(section, "project");
+    if is_remote && project.is_none() && !section.has("project") {
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
-    let backend = match kind? {
-        ("simulated", _) => NegBackend::Simulated,
-        _ => NegBackend::Compute(Box::new(ComputeBackend {
-            settings,
-            at_sim,
-            credentials,
-        })),
-    };
-    Some((backend, url))
+    let credentials = read_credentials(section, at_sim);
+    // A placeholder never leaves this crate: the missing key is already reported.
+    let mut settings = read_settings(section, Settings::new(project.unwrap_or_default()));
+    if let Some(url) = url {
+        url.clone_into(&mut settings.endpoint);
+    }
+    (settings, credentials)
 }
 
 /// Everything but the project, the URL and the credentials.
@@ -279,40 +224,29 @@ fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
     }
 }
 
-fn read_sim(
-    mut section: Section<'_>,
-    _seed: u64,
-    _adapter: Option<&NegAdapter>,
-    backend: Option<&NegBackend>,
-    url: Option<&Url>,
-) -> Option<ComputeSim> {
+fn read_sim(sim: &mut Section<'_>, of: Beside<'_, NegAdapter, NegBackend>) -> Option<(Option<TokenAt>, ServerConfig)> {
     /// Up to ten minutes: the backend's own timeout is shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
 
-    let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
-    let listen = read_listen(&mut section, must, "backend.neg", url);
-    let token = read_token(&mut section);
+    let (_, mut token, _, backend) = of;
     let default = ServerConfig::default();
     let server = ServerConfig {
         token: None,
-        operation_ms: section.whole("operation_ms", default.operation_ms, PAUSE_MS),
-        wait_ms: section.whole("wait_ms", default.wait_ms, PAUSE_MS),
-        latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
-        rate_limit_per_second: read_rate_limit(&mut section),
-        retry_after: section.truth("retry_after", default.retry_after),
-        endpoints_max: section.optional_whole("endpoints_max", 0..=u32::MAX),
-        ipv6_long: section.truth("ipv6_long", default.ipv6_long),
-        state_file: section.path("state_file"),
+        operation_ms: sim.whole("operation_ms", default.operation_ms, PAUSE_MS),
+        wait_ms: sim.whole("wait_ms", default.wait_ms, PAUSE_MS),
+        latency_ms: sim.whole("latency_ms", default.latency_ms, PAUSE_MS),
+        rate_limit_per_second: read_rate_limit(sim),
+        retry_after: sim.truth("retry_after", default.retry_after),
+        endpoints_max: sim.optional_whole("endpoints_max", 0..=u32::MAX),
+        ipv6_long: sim.truth("ipv6_long", default.ipv6_long),
+        state_file: sim.path("state_file"),
         is_trial: false,
-        faults: section.items("faults").unwrap_or_default(),
+        faults: sim.items("faults").unwrap_or_default(),
     };
-    let of_backend = || match backend? {
-        NegBackend::Compute(backend) => match &backend.credentials {
-            CredentialsAt::Token(token) => Some(token.clone()),
-            _ => None,
-        },
-        NegBackend::Simulated => None,
-    };
-    let token = token.or_else(of_backend);
-    Some(SimServer { listen, token, server })
+    if let (None, NegBackend::Remote(backend)) = (&token, backend)
+        && let CredentialsAt::Token(of_backend) = &backend.credentials
+    {
+        token = Some(of_backend.clone());
+    }
+    Some((token, server))
 }

@@ -149,7 +149,7 @@ impl World for OfThisNode {
         let numbers = nodesync.is_present;
         let serves = service.is_present;
         let is_any_present = numbers || serves || node.is_present || adapter.is_present;
-        let renderers = Renderers::find(tables, &mut adapter, serves);
+        let renderers = find_renderers(tables, &mut adapter, serves);
         let (name, addresses, context) = read_node(node);
         let pods_of = name.clone();
         let read = move |reading: &Reading<'d>| {
@@ -173,10 +173,9 @@ impl World for OfThisNode {
 
 fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Section<'_>, adapter: &Section<'_>) {
     if !node.is_present {
-        let others = [nodesync, service, adapter];
-        if let Some(section) = others.iter().find(|section| section.is_present) {
-            let text = format_args!("[{}] needs to know this node: add {ADAPTER}", section.name());
-            section.wrong_without(node.name(), text);
+        if let Some(section) = [nodesync, service, adapter].iter().find(|section| section.is_present) {
+            let text = format_args!("[{}] needs to know this node: add {ADAPTER}", section.name);
+            section.wrong_without(&node.name, text);
         }
     } else if !nodesync.is_present && !service.is_present && !adapter.is_present {
         let text = format_args!("[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}");
@@ -184,7 +183,7 @@ fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Sec
     }
     if adapter.is_present && !service.is_present {
         let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
-        adapter.wrong_without(service.name(), text);
+        adapter.wrong_without(&service.name, text);
     }
 }
 
@@ -209,63 +208,52 @@ impl world::Settings for ThisNode {
     }
 }
 
-/// The sections of renderers, removed from `[guests]` before its other keys are checked.
-struct Renderers<'d> {
-    adapter_names: Option<Vec<&'static str>>,
-    sections: Vec<(&'static str, Section<'d>)>,
-    /// Sections that the list does not contain.
-    unlisted: Vec<&'static str>,
-}
+/// The renderers' sections, removed from `[guests]` before its other keys are checked: whether the adapter lists them,
+/// those that count, and the names of those that the list does not contain.
+type Renderers<'d> = (bool, Vec<(&'static str, Section<'d>)>, Vec<&'static str>);
 
-impl<'d> Renderers<'d> {
-    /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
-    /// processor.
-    fn find(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
-        let guests = &mut tables.guests;
-        let others = &tables.guests_of_worlds;
-        let taken = others.join(", ");
-        let must = format!("name a renderer's [guests.NAME]: none of {taken}, and NAME must {LABEL}");
-        let name = |text: &str| (is_label(text) && !others.contains(&text)).then(|| interned(text));
-        let listed = adapter.list("renderers", &must, name);
-        let found: Vec<&'static str> = guests.names_in_file().filter_map(name).collect();
-        let (names, unlisted) = match &listed {
-            Some(listed) => {
-                let unlisted = found.iter().copied().filter(|name| !listed.contains(name)).collect();
-                (listed.clone(), unlisted)
-            }
-            None if serves => (found, Vec::new()),
-            None => Default::default(),
-        };
-        let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
-        if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present) {
-            // Only the list is wrong, so do not report the sections that it misses.
-            for name in &unlisted {
-                guests.leave_section(name);
-            }
+/// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
+/// processor.
+fn find_renderers<'d>(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves: bool) -> Renderers<'d> {
+    let guests = &mut tables.guests;
+    let others = &tables.guests_of_worlds;
+    let taken = others.join(", ");
+    let must = format!("name a renderer's [guests.NAME]: none of {taken}, and NAME must {LABEL}");
+    let name = |text: &str| (is_label(text) && !others.contains(&text)).then(|| interned(text));
+    let listed = adapter.list("renderers", &must, name);
+    let found: Vec<&'static str> = guests.names_in_file().filter_map(name).collect();
+    let (names, unlisted) = match &listed {
+        Some(listed) => {
+            let unlisted = found.iter().copied().filter(|name| !listed.contains(name)).collect();
+            (listed.clone(), unlisted)
         }
-        Self {
-            adapter_names: listed,
-            sections,
-            unlisted,
-        }
+        None if serves => (found, Vec::new()),
+        None => Default::default(),
+    };
+    let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
+    if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present) {
+        // Only the list is wrong, so do not report the sections that it misses.
+        guests.known.extend(&unlisted);
     }
+    (listed.is_some(), sections, unlisted)
 }
 
 impl OnService {
     fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
         let is_present = service.is_present;
-        if is_present && renderers.sections.is_empty() {
+        let (is_list, renderers, unlisted) = renderers;
+        if is_present && renderers.is_empty() {
             let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
-            match renderers.adapter_names {
-                Some(_) => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
-                None => service.wrong(text),
+            match is_list {
+                true => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
+                false => service.wrong(text),
             }
         }
         let guest = Guest::read(service);
         let mut all = Vec::new();
-        for (name, section) in renderers.sections {
+        for (name, section) in renderers {
             if !section.is_present {
-                let meant = offer(name, renderers.unlisted.iter().copied());
+                let meant = offer(name, unlisted.iter().copied());
                 let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
                 adapter.wrong_key("renderers", text);
             }

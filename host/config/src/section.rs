@@ -10,7 +10,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -28,13 +28,14 @@ pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
 /// One table of the file, with the variables that set keys in it. If it is in neither, every key of it is absent, and a
 /// missing key is no problem.
 pub(super) struct Section<'d> {
-    document: &'d Document<'d>,
-    path: String,
+    pub(super) document: &'d Document<'d>,
+    /// Its name with those of the sections around it: `adapter.lbaas`.
+    pub(super) name: String,
     table: Option<&'d DeTable<'d>>,
-    line: Option<usize>,
+    pub(super) line: Option<usize>,
     /// Whether the operator set any key in it, or the file contains it, even empty.
     pub(super) is_present: bool,
-    known: Vec<&'static str>,
+    pub(super) known: Vec<&'static str>,
     /// Keys that are known to be wrong and already reported.
     refused: Vec<&'static str>,
     /// What a key is, and a note about all of them, for the report of an unknown one.
@@ -42,25 +43,24 @@ pub(super) struct Section<'d> {
     note: &'static str,
 }
 
+/// An unsigned whole number.
+pub(super) trait Whole: TryFrom<u64> + PartialOrd + Display + Copy {}
+
+impl<T: TryFrom<u64> + PartialOrd + Display + Copy> Whole for T {}
+
 impl<'d> Section<'d> {
     /// The outermost section of a document: this table of the file.
     pub(super) fn outermost(document: &'d Document<'d>, table: &'d DeTable<'d>) -> Self {
-        Self::new(document, String::new(), Some(table), None, true)
+        Self::new(document, String::new(), Some(table), None)
     }
 
-    fn new(
-        document: &'d Document<'d>,
-        path: String,
-        table: Option<&'d DeTable<'d>>,
-        line: Option<usize>,
-        is_present: bool,
-    ) -> Self {
+    fn new(document: &'d Document<'d>, name: String, table: Option<&'d DeTable<'d>>, line: Option<usize>) -> Self {
         Self {
             document,
-            path,
+            name,
             table,
             line,
-            is_present,
+            is_present: true,
             known: Vec::new(),
             refused: Vec::new(),
             noun: "key",
@@ -74,11 +74,6 @@ impl<'d> Section<'d> {
         self
     }
 
-    /// Its name with those of the sections around it: `adapter.lbaas`.
-    pub(super) fn name(&self) -> &str {
-        &self.path
-    }
-
     /// A problem of the section as a whole, at its header.
     pub(super) fn wrong(&self, text: impl Display) {
         self.document.wrong_on(self.line, text);
@@ -89,16 +84,11 @@ impl<'d> Section<'d> {
         self.document.missing_on(self.line, other, text);
     }
 
-    /// Its position: `FILE:LINE`, or only the file if just variables set its keys.
-    pub(super) fn location(&self) -> String {
-        self.document.location(self.line)
-    }
-
     /// A problem of a value in it.
     pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
         let shown = match &given.value {
             GivenValue::File(value) => self.document.shown(value.span()),
-            GivenValue::Outside { text, .. } => Value::from(*text).to_string(),
+            GivenValue::Outside(_, text) => Value::from(*text).to_string(),
         };
         self.wrong_given(given, format_args!("was {shown}, {reason}"));
     }
@@ -106,11 +96,10 @@ impl<'d> Section<'d> {
     /// A problem of a value in it. The message does not show the value.
     pub(super) fn wrong_given(&self, given: &Given<'d>, text: impl Display) {
         match &given.value {
-            GivenValue::File(value) => {
-                let text = format_args!("{}: {text}", given.key);
-                self.document.wrong_at(value.span(), text);
-            }
-            GivenValue::Outside { origin, .. } => self.document.wrong_outside(origin, text),
+            GivenValue::File(value) => self
+                .document
+                .wrong_at(value.span(), format_args!("{}: {text}", given.key)),
+            GivenValue::Outside(origin, _) => self.document.push(None, format!("{origin}: {text}"), None),
         }
     }
 
@@ -151,11 +140,6 @@ impl<'d> Section<'d> {
         names.into_iter()
     }
 
-    /// Marks a variable of the environment as used for something other than a key.
-    pub(super) fn leave_variable(&self, name: &str) {
-        self.document.leave(name);
-    }
-
     /// A problem with the meaning of a key whose value is well-formed: at the key, or at the section.
     pub(super) fn wrong_key(&self, key: &str, text: impl Display) {
         let entry = self.table.and_then(|table| table.get_key_value(key));
@@ -177,12 +161,9 @@ impl<'d> Section<'d> {
         });
         let line = entry.map(|(name, _)| self.document.line(name.span().start));
         let is_present = entry.is_some() || self.document.has_outside(&path);
-        Section::new(self.document, path, table, line, is_present)
-    }
-
-    /// Marks a subsection as known that no reader reads.
-    pub(super) fn leave_section(&mut self, key: &'static str) {
-        self.known.push(key);
+        let mut section = Section::new(self.document, path, table, line);
+        section.is_present = is_present;
+        section
     }
 
     /// A scalar, from any of the layers.
@@ -191,9 +172,9 @@ impl<'d> Section<'d> {
         let path = self.path_of(key);
         self.document.register(&path, true);
         Some(Given {
-            folder: self.folder(),
+            folder: self.document.folder,
             value: match self.document.outside(&path) {
-                Some((origin, text)) => GivenValue::Outside { origin, text },
+                Some((origin, text)) => GivenValue::Outside(origin, text),
                 None => GivenValue::File(self.table?.get(key)?),
             },
             key: path,
@@ -223,15 +204,10 @@ impl<'d> Section<'d> {
         must: impl Display,
         read: impl FnOnce(&Given<'d>) -> Option<T>,
     ) -> Option<T> {
-        let mut absent = true;
-        let value = self.value(key, &must, |given| {
-            absent = false;
-            read(given)
-        });
-        if absent {
+        if self.given(key).is_none() {
             self.missing(key, format_args!("must {must}"));
         }
-        value
+        self.value(key, must, read)
     }
 
     /// Reports that a key is required.
@@ -243,18 +219,12 @@ impl<'d> Section<'d> {
     }
 
     /// A whole number in a range.
-    pub(super) fn whole<T>(&mut self, key: &'static str, default: T, range: RangeInclusive<T>) -> T
-    where
-        T: TryFrom<u64> + PartialOrd + Display + Copy,
-    {
+    pub(super) fn whole<T: Whole>(&mut self, key: &'static str, default: T, range: RangeInclusive<T>) -> T {
         self.optional_whole(key, range).unwrap_or(default)
     }
 
     /// A whole number in a range. `None` if it is absent.
-    pub(super) fn optional_whole<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
-    where
-        T: TryFrom<u64> + PartialOrd + Display + Copy,
-    {
+    pub(super) fn optional_whole<T: Whole>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T> {
         let must = format!("be a whole number from {} to {}", range.start(), range.end());
         self.value(key, must, |given| {
             let number = T::try_from(given.whole()?).ok()?;
@@ -276,11 +246,6 @@ impl<'d> Section<'d> {
     /// A path.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         self.value(key, "be a path", Given::path)
-    }
-
-    /// The folder that its paths are relative to.
-    pub(super) fn folder(&self) -> &'d Path {
-        self.document.folder()
     }
 
     /// One of a few fixed words.
@@ -369,7 +334,7 @@ impl<'d> Section<'d> {
     /// The whole table as a type that another part of the program defines, whose own errors describe the mistakes.
     /// `None` if it is absent, or a problem was found. Only the file can set its keys.
     pub(super) fn typed<T: DeserializeOwned>(mut self) -> Option<T> {
-        self.document.register(&self.path, false);
+        self.document.register(&self.name, false);
         // The type itself refuses unknown keys.
         let table = self.table.take()?;
         let wrong = |error: toml::de::Error| {
@@ -378,7 +343,7 @@ impl<'d> Section<'d> {
             let line = at.map_or(self.line, |at| Some(self.document.line(at)));
             let mut entries = table.iter();
             let key = at.and_then(|at| entries.find(|(_, value)| value.span().contains(&at)));
-            let path = key.map_or(self.path.clone(), |(key, _)| self.path_of(key.get_ref()));
+            let path = key.map_or(self.name.clone(), |(key, _)| self.path_of(key.get_ref()));
             let text = format_args!("{path}: {}", error.message());
             self.document.wrong_on(line, text);
         };
@@ -432,7 +397,7 @@ impl<'d> Section<'d> {
     }
 
     fn path_of(&self, key: &str) -> String {
-        match self.path.as_str() {
+        match self.name.as_str() {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),
         }
@@ -444,12 +409,13 @@ impl Drop for Section<'_> {
     fn drop(&mut self) {
         let Self { noun, note, .. } = *self;
         self.known.sort_unstable();
+        self.known.dedup();
         for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
             let name = key.get_ref().as_ref();
             if self.known.contains(&name) || self.refused.contains(&name) {
                 continue;
             }
-            let location = match self.path.as_str() {
+            let location = match self.name.as_str() {
                 "" => String::new(),
                 path => format!(" in [{path}]"),
             };

@@ -95,7 +95,6 @@ impl LogFormat {
 
 impl Telemetry {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let log = section.choice("log", LogFormat::default(), &FORMATS);
         let url = "be the URL of a collector, such as http://127.0.0.1:4318";
         let otlp = section.value("otlp", url, |given| {
             let text = given.filled()?;
@@ -109,7 +108,7 @@ impl Telemetry {
             given.number().filter(|part| (0.0..=1.0).contains(part))
         });
         Self {
-            log,
+            log: section.choice("log", LogFormat::default(), &FORMATS),
             otlp,
             sample: sample.unwrap_or(1.0),
         }

@@ -88,11 +88,29 @@ fn lbaas(config: &Config) -> &Lbaas {
     config.world::<Lbaas>().expect("load balancers")
 }
 
-fn anexia(config: &Config) -> &AnexiaBackend {
-    match &lbaas(config).backend {
-        LbaasBackend::Anexia(backend) => backend,
-        LbaasBackend::Simulated => panic!("a simulated backend"),
+fn remote<S, C>(backend: &Served<S, C>) -> &Remote<S, C> {
+    match backend {
+        Served::Remote(remote) => remote,
+        Served::Simulated => panic!("a simulated backend"),
     }
+}
+
+fn anexia(config: &Config) -> &AnexiaBackend {
+    remote(&lbaas(config).backend)
+}
+
+/// A configuration of manifests, changed to one of a cluster with these settings.
+fn in_a_cluster(configuration: &str, watch: &str) -> String {
+    configuration.replace("manifests = \"manifests\"", &format!("kubernetes = {{ {watch} }}"))
+}
+
+/// The kinds of objects that a configuration with a cluster needs.
+fn needed(configuration: &str) -> Vec<Kind> {
+    let config = load(configuration, &[]).unwrap();
+    let Source::Kubernetes(settings) = config.source().unwrap() else {
+        panic!("a cluster")
+    };
+    settings.needed.clone()
 }
 
 #[test]
@@ -157,8 +175,7 @@ fn the_quickstart_fits_together() {
         TokenAt::File(folder.join("token")),
         "it lets in the backend's token"
     );
-    let server = sim.server("token");
-    let balancers: Vec<_> = server.load_balancers.iter().collect();
+    let balancers: Vec<_> = sim.server.load_balancers.iter().collect();
     assert_eq!(
         balancers,
         lbaas(&config).adapter.load_balancers.iter().collect::<Vec<_>>()
@@ -177,7 +194,7 @@ fn without_a_url_the_backend_follows_the_simulated_engine() {
     let config = load(&format!("{LEAST}[sim.lbaas]\n"), &[]).unwrap();
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
-    assert_eq!(sim.server("").seed, 1, "the host's");
+    assert_eq!(sim.server.seed, 1, "the host's");
     let bound = "127.0.0.1:12345".parse().unwrap();
     assert_eq!(anexia(&config).settings(Some(bound)).url, "http://127.0.0.1:12345");
 

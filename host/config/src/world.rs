@@ -146,9 +146,8 @@ pub(super) fn read<'d>(all: Vec<Sections<'d>>, reading: &Reading<'d>) -> Option<
 pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &[About], present: &[&About]) {
     let reads_source = present.iter().any(|about| !about.needs.is_empty());
     if present.is_empty() {
-        document.wrong(
-            "nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a configuration",
-        );
+        let next = "`trueup init FOLDER` lists the worlds, and writes a configuration";
+        document.wrong_on(None, format_args!("nothing to do: no section names any work; {next}"));
     } else if reads_source && !source.is_present {
         document.missing_on(None, "source", source::MISSING);
     } else if !reads_source && source.is_present {

@@ -51,8 +51,7 @@ fn compare(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, found
     match (recorded, replayed) {
         (recorded, replayed) if recorded == replayed => {}
         (Some(Value::Object(recorded)), Some(Value::Object(replayed))) => {
-            let names: BTreeSet<&String> = recorded.keys().chain(replayed.keys()).collect();
-            for name in names {
+            for name in recorded.keys().chain(replayed.keys()).collect::<BTreeSet<_>>() {
                 compare(&path_below(path, name), recorded.get(name), replayed.get(name), found);
             }
         }

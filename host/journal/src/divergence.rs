@@ -190,8 +190,7 @@ impl Outcome {
 
     /// Whether a call used up its time in the replay but not in the recording.
     pub fn ran_out_of_time(&self) -> bool {
-        let divergence = self.divergence();
-        matches!(divergence, Some(Divergence::Ending { replayed, .. }) if replayed.starts_with("deadline "))
+        matches!(self.divergence(), Some(Divergence::Ending { replayed, .. }) if replayed.starts_with("deadline "))
     }
 
     /// A one-line summary with the first of several differing fields.

@@ -100,13 +100,16 @@ pub struct By {
 }
 
 /// A question of the guest, and its answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ask {
     /// `interface.function`.
+    #[serde(rename = "ask")]
     pub name: String,
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
     /// The answer; `None` if the call ended before an answer reached the guest.
+    #[serde(deserialize_with = "present")]
     pub answer: Option<Box<RawValue>>,
 }
 
@@ -193,17 +196,10 @@ impl Entry {
         if endings.next().is_some() {
             return Err("more than one ending".to_owned());
         }
-        let event = match (
-            line.header,
-            (line.at_ms, line.call),
-            line.args,
-            (line.ask, line.answer),
-            ending,
-            line.rolled_back,
-        ) {
-            (Some(header), (None, None), None, (None, None), None, None) => {
-                Event::Header(Box::new(parse_header(header)?))
-            }
+        let call = (line.at_ms, line.call);
+        let ask = (line.ask, line.answer);
+        let event = match (line.header, call, line.args, ask, ending, line.rolled_back) {
+            (Some(header), (None, None), None, (None, None), None, None) => Event::Header(parse_header(header)?),
             (None, (Some(at_ms), Some(name)), Some(args), (None, None), None, None) => Event::Call(Call {
                 at_ms,
                 name,
@@ -309,7 +305,7 @@ fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<O
     T::deserialize(value).map(Some)
 }
 
-fn parse_header(raw: &RawValue) -> Result<Header, String> {
+fn parse_header(raw: &RawValue) -> Result<Box<Header>, String> {
     /// The common part of all formats, so that a newer one is named and not reported as damage.
     #[derive(Deserialize)]
     struct Format {

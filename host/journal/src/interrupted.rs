@@ -37,19 +37,7 @@ pub struct Interrupted {
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
     /// Its answered questions, in order.
-    pub answers: Vec<Answered>,
-}
-
-/// A question and its answer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Answered {
-    /// `interface.function`.
-    pub ask: String,
-    /// The arguments, an object by parameter name.
-    pub args: Box<RawValue>,
-    /// The answer.
-    pub answer: Box<RawValue>,
+    pub answers: Vec<Ask>,
 }
 
 /// How far a repeated call got with its recorded answers.
@@ -63,10 +51,10 @@ pub struct GivenAgain {
     pub differs: Option<(Asked, Asked)>,
 }
 
-impl PartialEq for Answered {
+impl PartialEq for Ask {
     fn eq(&self, other: &Self) -> bool {
-        let is_same = |one: &RawValue, other: &RawValue| one.get() == other.get();
-        self.ask == other.ask && is_same(&self.args, &other.args) && is_same(&self.answer, &other.answer)
+        let [answer, others] = [self, other].map(|ask| ask.answer.as_deref().map(RawValue::get));
+        self.name == other.name && self.args.get() == other.args.get() && answer == others
     }
 }
 
@@ -97,7 +85,7 @@ impl Interrupted {
         };
         let mut found = newest.and_then(Segment::interrupted);
         if let Some(found) = &mut found {
-            found.answers.retain(|answered| !anew(&answered.ask));
+            found.answers.retain(|answered| !anew(&answered.name));
         }
         let has_ended = |found: &Option<Self>, kept: &Self| match found {
             Some(found) => !found.is(kept),
@@ -146,15 +134,9 @@ impl Segment {
         }
         let entries = calls(&self.entries).next_back()?;
         let call = entries.first()?.call()?;
-        let answers = entries.iter().filter_map(|entry| {
-            let Event::Ask(Ask { name, args, answer }) = &entry.event else {
-                return None;
-            };
-            Some(Answered {
-                ask: name.clone(),
-                args: args.clone(),
-                answer: answer.clone()?,
-            })
+        let answers = entries.iter().filter_map(|entry| match &entry.event {
+            Event::Ask(ask) if ask.answer.is_some() => Some(ask.clone()),
+            _ => None,
         });
         Some(Interrupted {
             at_ms: call.at_ms,
@@ -166,7 +148,6 @@ impl Segment {
 
     /// When the last call of this segment began, in milliseconds; `None` if it has no call.
     pub fn last_call_at_ms(&self) -> Option<u64> {
-        let last = self.entries.iter().rev().find_map(Entry::call);
-        last.map(|call| call.at_ms)
+        self.entries.iter().rev().find_map(Entry::call).map(|call| call.at_ms)
     }
 }

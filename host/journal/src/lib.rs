@@ -21,7 +21,6 @@ mod entry;
 mod files;
 mod folder;
 mod interrupted;
-mod key;
 mod line;
 mod reader;
 mod tape;
@@ -34,9 +33,10 @@ pub use difference::{DIFFERENCES_SHOWN_MAX, Difference, Differing, differences_u
 pub use divergence::{Asked, Divergence, Outcome, Reads, Tally};
 pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header, calls, first_asks};
 pub use files::{Files, OPEN_FILES_MAX};
-pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
-pub use interrupted::{Answered, GivenAgain, Interrupted};
-pub use key::{guest_dir, instance_dir, key_of, path_component};
+pub use folder::{
+    SegmentFile, guest_dir, instance_dir, key_of, path_component, segment_files, segment_numbers, segment_path,
+};
+pub use interrupted::{GivenAgain, Interrupted};
 pub use reader::{ReadError, Scan, Segment, Torn};
 pub use tape::{AskedAnew, Kind, Origin, Question, Questions, Tape, TapeError};
 pub use writer::{Journal, JournalError, Opened, Options, Sync};

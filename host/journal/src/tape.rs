@@ -20,15 +20,15 @@ use serde_json::value::RawValue;
 
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
-use crate::entry::{By, Call, Ending, Entry, Header};
-use crate::interrupted::{Answered, GivenAgain};
+use crate::entry::{Ask, By, Call, Ending, Entry, Header};
+use crate::interrupted::GivenAgain;
 use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
 use decisions::Decisions;
+use progress::Progress;
 pub use questions::{Kind, Question, Questions};
 pub use recording::AskedAnew;
 use recording::{Again, Recording, Sink};
-use replay::Replay;
 
 /// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +79,9 @@ impl From<JournalError> for TapeError {
 /// The other guest's question that a call answers, and what the call is about where its arguments do not name it.
 pub type Origin<'a> = (Option<&'a By>, Option<&'a str>);
 
+/// The answer of a recording. `None`: the backend is to be asked.
+type Known<R> = Result<Option<R>, TapeError>;
+
 /// The tape of one instance.
 #[derive(Debug)]
 pub struct Tape(Mode);
@@ -87,7 +90,7 @@ pub struct Tape(Mode);
 enum Mode {
     Off,
     Record(Recording),
-    Replay(Box<Replay>),
+    Replay(Box<Progress>),
     Decisions(Box<Decisions>),
 }
 
@@ -117,7 +120,7 @@ impl Tape {
     /// As [`Tape::replay`], but accepts questions and results that differ only in fields covered by rules. The outcome
     /// includes their number.
     pub fn replay_accepting(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
-        Self(Mode::Replay(Box::new(Replay::new(segment, digest, accepted))))
+        Self(Mode::Replay(Box::new(Progress::new(segment, digest, accepted))))
     }
 
     /// Answers from a recording, and compares the guest's writes and results, but not its reads: for a different guest.
@@ -131,7 +134,7 @@ impl Tape {
     /// far and everything is used up. From here on [`Tape::replay_outcome`] is that of these entries.
     pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         match &mut self.0 {
-            Mode::Replay(replay) => replay.progress.feed(entries),
+            Mode::Replay(replay) => replay.feed(entries),
             Mode::Decisions(decisions) => decisions.progress.feed(entries),
             Mode::Off | Mode::Record(_) => Err(TapeError::Misplaced("only a replay takes recorded entries")),
         }
@@ -152,7 +155,7 @@ impl Tape {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<R, TapeError>>,
     {
-        if let Some(answer) = self.known(name, args)? {
+        if let Some(answer) = self.known(name, &args)? {
             return Ok(answer);
         }
         self.answered(name, ask().await)
@@ -165,18 +168,14 @@ impl Tape {
         R: Serialize + DeserializeOwned,
         F: FnOnce() -> Result<R, TapeError>,
     {
-        if let Some(answer) = self.known(name, args)? {
+        if let Some(answer) = self.known(name, &args)? {
             return Ok(answer);
         }
         self.answered(name, ask())
     }
 
     /// The answer of a recording, which is also recorded where this tape records. `None` if the backend is to be asked.
-    fn known<A, R>(&mut self, name: &str, args: &A) -> Result<Option<R>, TapeError>
-    where
-        A: Serialize + ?Sized,
-        R: Serialize + DeserializeOwned,
-    {
+    fn known<R: Serialize + DeserializeOwned>(&mut self, name: &str, args: &impl Serialize) -> Known<R> {
         match &mut self.0 {
             Mode::Off => Ok(None),
             Mode::Record(recording) => {
@@ -223,7 +222,7 @@ impl Tape {
     ///
     /// # Errors
     /// If nothing is being recorded.
-    pub fn give_again(&mut self, answers: Vec<Answered>, anew: AskedAnew) -> Result<(), TapeError> {
+    pub fn give_again(&mut self, answers: Vec<Ask>, anew: AskedAnew) -> Result<(), TapeError> {
         let misplaced = TapeError::Misplaced("only what is recorded is given answers again");
         let recording = self.recording_mut().ok_or(misplaced)?;
         recording.again = Some(Box::new(Again::new(answers, anew)));
@@ -251,7 +250,7 @@ impl Tape {
     /// affect the outcome, so the caller need not wait for them.
     pub fn stop_at_end(&mut self) -> bool {
         match &mut self.0 {
-            Mode::Replay(replay) => replay.progress.stop_at_end(),
+            Mode::Replay(replay) => replay.stop_at_end(),
             Mode::Decisions(decisions) => decisions.stop_at_end(),
             Mode::Off | Mode::Record(_) => false,
         }
@@ -260,7 +259,7 @@ impl Tape {
     /// The outcome of the replay so far; `None` if this is not a replay.
     pub fn replay_outcome(&self) -> Option<Outcome> {
         match &self.0 {
-            Mode::Replay(replay) => Some(replay.progress.outcome(true)),
+            Mode::Replay(replay) => Some(replay.outcome(true)),
             Mode::Decisions(decisions) => Some(decisions.progress.outcome(false)),
             Mode::Off | Mode::Record(_) => None,
         }
@@ -291,13 +290,17 @@ impl Tape {
     /// The journal being written.
     pub fn journal(&self) -> Option<&Journal> {
         let Mode::Record(recording) = &self.0 else { return None };
-        let Sink::Journal(journal) = &recording.sink else { return None };
+        let Sink::Journal(journal) = &recording.sink else {
+            return None;
+        };
         Some(journal)
     }
 
     /// The journal being written, for its [`Journal::tick`] and [`Journal::sync_now`].
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
-        let Sink::Journal(journal) = &mut self.recording_mut()?.sink else { return None };
+        let Sink::Journal(journal) = &mut self.recording_mut()?.sink else {
+            return None;
+        };
         Some(journal)
     }
 

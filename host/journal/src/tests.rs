@@ -19,8 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    Ending, Entry, Event, FORMAT, Files, Header, Journal, Opened, Options, Segment, Tape, TapeError,
-    segment_files,
+    Ending, Entry, Event, FORMAT, Files, Header, Journal, Opened, Options, Segment, Tape, TapeError, segment_files,
 };
 
 pub(crate) const DIGEST: &str = "sha256:aa";

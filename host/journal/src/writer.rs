@@ -144,7 +144,7 @@ impl Growing {
 }
 
 /// The end of a folder's segments: the number of the next entry, the newest segment, and what was cut off.
-type Ends = (u64, Option<(SegmentFile, Segment)>, Option<Torn>);
+type Ends = (u64, Option<(Growing, Segment)>, Option<Torn>);
 
 /// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
 fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> {
@@ -164,7 +164,13 @@ fn take_newest(files: &mut VecDeque<SegmentFile>) -> Result<Ends, JournalError> 
                 }
                 let bytes = segment.bytes;
                 let next_n = next_n.max(segment.next_n());
-                return Ok((next_n, Some((SegmentFile { bytes, ..file }, segment)), torn));
+                let growing = Growing {
+                    file: SegmentFile { bytes, ..file },
+                    header_bytes: segment.header_bytes,
+                    entries: segment.entries.len() as u64,
+                    position: segment.position,
+                };
+                return Ok((next_n, Some((growing, segment)), torn));
             }
             // The host was killed while it wrote the header: the previous segment is the newest one.
             Err(ReadError::Empty { torn: cut, .. }) => {
@@ -190,12 +196,7 @@ impl Journal {
         folder::make(dir, durable).map_err(failed("create", dir))?;
         let mut older = VecDeque::from(segment_files(dir)?);
         let (next_n, newest, torn) = take_newest(&mut older)?;
-        let found = newest.as_ref().map(|(file, segment)| Growing {
-            file: file.clone(),
-            header_bytes: segment.header_bytes,
-            entries: segment.entries.len() as u64,
-            position: segment.position,
-        });
+        let (found, newest) = newest.unzip();
         let journal = Self {
             dir: dir.to_owned(),
             options,
@@ -209,7 +210,6 @@ impl Journal {
             last_sync: None,
             stopped: None,
         };
-        let newest = newest.map(|(_, segment)| segment);
         Ok(Opened { journal, newest, torn })
     }
 
@@ -330,8 +330,7 @@ impl Journal {
         let synced = self.owner.sync(path).map_err(failed("sync", path));
         self.stop_on_error(synced)?;
         if !self.named {
-            let synced = sync_dir(&self.dir);
-            self.stop_on_error(synced)?;
+            self.stop_on_error(sync_dir(&self.dir))?;
             self.named = true;
         }
         self.unsynced = false;

@@ -36,7 +36,7 @@ use trueup_work::{cluster, etcd, input, nftables};
 use trueup_worlds::{KINDS, worlds};
 
 use crate::control::Client;
-use crate::state_lock::{StateLock, another_owner, nested};
+use crate::state_lock::{StateLock, another_owner, nested, taken_by};
 
 /// How long one question to a backend may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How far clocks may be apart. Credentials of clouds are refused from some minutes on; an answer takes up to
 /// [`PATIENCE`].
 const SKEW_MAX: Duration = Duration::from_secs(30);
+
+/// Takes each finding when it is there.
+type Tell<'t> = &'t mut dyn FnMut(Finding);
 
 /// Looks at everything. Tells each finding when it is there.
 pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Finding)) {
@@ -55,14 +58,16 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     tell(finding);
     tell(Finding::of("disk", disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
-    let kinds = KINDS
-        .iter()
-        .zip(&needs)
-        .filter(|(_, needs)| can_be_read && !needs.guests.is_empty());
+    let kinds = KINDS.iter().zip(&needs);
+    let kinds = kinds.filter(|(_, needs)| can_be_read && !needs.guests.is_empty());
     for error in kinds.filter_map(|(kind, _)| read_state(config, *kind).err()) {
         tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
     }
-    let clock = source(config, &needs, &mut tell).await;
+    let clock = match config.source() {
+        Some(Source::Kubernetes(settings)) => kubernetes(config, settings, &needs, &mut tell).await,
+        Some(source @ Source::Manifests(folder)) => manifests(config, source, folder, &mut tell).await,
+        None => None,
+    };
     let mut clocks = Vec::from_iter(clock.map(|clock| ("the API server".to_owned(), clock)));
     match HostContext::of_trial(config, registry, worlds()) {
         Ok(host_context) => guests(config, &host_context, &needs, &mut tell).await,
@@ -104,9 +109,8 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
 /// Reads what a run of a kind reads first in the state folder.
 fn read_state(config: &Config, kind: &dyn Kind) -> Result<(), SetupError> {
     kind.check_state(config)?;
-    let counts = kind
-        .keyed_guest()
-        .map(|guest| ObjectCounts::open(&config.state_dir, guest));
+    let guest = kind.keyed_guest();
+    let counts = guest.map(|guest| ObjectCounts::open(&config.state_dir, guest));
     counts.transpose().map(drop).map_err(SetupError::misused)
 }
 
@@ -143,7 +147,7 @@ async fn looked(probe: Probe<'_>, is_cluster: bool) -> Finding {
 }
 
 /// Each guest, and what it will be refused.
-async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
+async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>], tell: Tell<'_>) {
     for needs in needs {
         for named @ (name, _, section) in &needs.guests {
             if let Err(error) = section.verify.check() {
@@ -160,19 +164,15 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
                 }
             };
             let guest = &version.active.instances().program.guest;
-            let file = config.file.display();
-            tell(if let Some(problem) = &version.problem {
-                let next = format!(
-                    "trueup guest history {name} --config {file} shows the active version: name that in `use`, or correct the \
-                     refused one"
-                );
-                Finding::wrong(check, Mark::Warning, Problem::new(problem, next))
+            if let Some(problem) = &version.problem {
+                let history = format!("trueup guest history {name} --config {}", config.file.display());
+                let next =
+                    format!("{history} shows the active version: name that in `use`, or correct the refused one");
+                tell(Finding::wrong(check, Mark::Warning, Problem::new(problem, next)));
             } else {
-                Finding::ok(
-                    check,
-                    format!("{}@{} of {}", guest.name, guest.version, section.reference),
-                )
-            });
+                let text = format!("{}@{} of {}", guest.name, guest.version, section.reference);
+                tell(Finding::ok(check, text));
+            }
             if needs.no_grants.is_none() {
                 version.no_grants().iter().for_each(|missing| tell(no_grant(missing)));
             }
@@ -200,6 +200,7 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Pr
         Reference::Oci(_) => format!("trueup guest lock {file}"),
     };
     let is_signed = !guest.verify.keys.is_empty();
+    let correct = |what| format!("correct {what} of [guests.{name}]: {inspect}");
     let (error, next) = match unusable {
         Unusable::Away(error) => {
             let check = "check that the registry runs and that this machine reaches it";
@@ -211,11 +212,8 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Pr
             (error, format!("{sign} {correct}; then: trueup guest verify {file}"))
         }
         Unusable::Revisions(error) => return says_next(&error),
-        Unusable::Guest(error) => (error, format!("correct `use` of [guests.{name}]: {inspect}")),
-        Unusable::Settings(error) => (
-            error,
-            format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
-        ),
+        Unusable::Guest(error) => (error, correct("`use`")),
+        Unusable::Settings(error) => (error, correct("`use` or `settings`")),
     };
     Problem::new(error, next)
 }
@@ -287,7 +285,8 @@ fn state_folder(state_dir: &Path) -> (Finding, bool) {
     match StateLock::taken(state_dir) {
         Ok(None) if folder != state_dir => (Finding::ok(check, format!("{shown}: a run creates it")), false),
         Ok(None) => (Finding::ok(check, shown.to_string()), false),
-        Ok(Some(taken)) => {
+        Ok(Some(pid)) => {
+            let taken = taken_by(state_dir, pid);
             let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
             (Finding::wrong(check, Mark::Warning, Problem::new(taken, next)), true)
         }
@@ -357,22 +356,8 @@ async fn unix(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Looks at the source. Returns the API server's clock if it is one and says so.
-async fn source(config: &Config, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) -> Option<SystemTime> {
-    match config.source()? {
-        source @ Source::Manifests(folder) => {
-            manifests(config, source, folder, tell).await;
-            None
-        }
-        Source::Kubernetes(settings) => {
-            let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
-            kubernetes(config, settings, &rights, tell).await
-        }
-    }
-}
-
-/// Looks at the manifests in a folder.
-async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut impl FnMut(Finding)) {
+/// Looks at the manifests in a folder, which have no clock.
+async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'_>) -> Option<SystemTime> {
     let check = "manifests";
     let shown = folder.display();
     if let Err(error) = cluster::is_no_clusters(&config.state_dir, source) {
@@ -383,32 +368,28 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut i
         Ok((all, _)) => all,
         Err(error) => {
             let next = format!("mkdir -p {shown}, or correct `manifests` in [source]");
-            return tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
+            tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
+            return None;
         }
     };
     for problem in &all.problems {
         let next = format!("correct it, then: trueup plan {}", config.file.display());
         tell(Finding::wrong(check, Mark::Failed, Problem::new(problem, next)));
     }
-    if !all.problems.is_empty() {
-        return;
+    match all.changes.len() {
+        _ if !all.problems.is_empty() => {}
+        0 => {
+            let next = format!("put manifests into {shown}, mount it, or correct `manifests` in [source]");
+            let text = format!("{shown}: no object at all; a host that knew some removes nothing");
+            tell(Finding::wrong(check, Mark::Warning, Problem::new(text, next)));
+        }
+        count => tell(Finding::ok(check, format!("{shown}: {count} objects"))),
     }
-    tell(if all.changes.is_empty() {
-        let next = format!("put manifests into {shown}, mount it, or correct `manifests` in [source]");
-        let text = format!("{shown}: no object at all; a host that knew some removes nothing");
-        Finding::wrong(check, Mark::Warning, Problem::new(text, next))
-    } else {
-        Finding::ok(check, format!("{shown}: {} objects", all.changes.len()))
-    });
+    None
 }
 
 /// Looks at a cluster. Returns the API server's clock if it says so.
-async fn kubernetes(
-    config: &Config,
-    settings: &Settings,
-    rights: &[&Right],
-    tell: &mut impl FnMut(Finding),
-) -> Option<SystemTime> {
+async fn kubernetes(config: &Config, settings: &Settings, needs: &[Needs<'_>], tell: Tell<'_>) -> Option<SystemTime> {
     let check = "API server";
     let probe = ClusterProbe::new(settings).await.map_err(|error| {
         let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
@@ -434,7 +415,7 @@ async fn kubernetes(
         let next = format!("{look}: upgrade the cluster, or leave `{resource}` out of `watch`");
         tell(Finding::wrong("kinds", grade(is_needed), Problem::new(what, next)));
     }
-    may(config, &probe, rights, tell).await;
+    may(config, &probe, needs, tell).await;
     clock
 }
 
@@ -443,7 +424,7 @@ fn grade(is_needed: bool) -> Mark {
 }
 
 /// The rights of this account.
-async fn may(config: &Config, probe: &ClusterProbe, rights: &[&Right], tell: &mut impl FnMut(Finding)) {
+async fn may(config: &Config, probe: &ClusterProbe, needs: &[Needs<'_>], tell: Tell<'_>) {
     let mut asked = probe.reads();
     let identity = Right {
         name: Some("kube-system"),
@@ -451,7 +432,8 @@ async fn may(config: &Config, probe: &ClusterProbe, rights: &[&Right], tell: &mu
     };
     // Without it the host only warns: another cluster's state folder would not be noticed.
     asked.push((identity, false));
-    asked.extend(rights.iter().map(|right| ((*right).clone(), true)));
+    let rights = needs.iter().flat_map(|needs| needs.rights);
+    asked.extend(rights.map(|right| (right.clone(), true)));
     if let Some(election) = &config.election {
         let namespace = election.namespace.clone().unwrap_or_else(|| probe.namespace());
         // To an account that may not read namespaces, the API server does not say.

@@ -123,7 +123,13 @@ const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// The same routes with the security headers.
 pub(crate) fn secured(routes: Router) -> Router {
-    routes.layer(middleware::map_response(with_headers))
+    routes.layer(middleware::map_response(async |mut response: Response| {
+        for (name, value) in HEADERS {
+            let header = response.headers_mut().entry(name);
+            header.or_insert(HeaderValue::from_static(value));
+        }
+        response
+    }))
 }
 
 /// The same routes with a "not found" answer. Call this first: a layer wraps only the routes that exist when it is
@@ -139,15 +145,12 @@ pub(crate) fn read_only(routes: Router) -> Router {
 
 /// Like [`read_only`], for requests over TCP.
 pub(crate) fn local(routes: Router) -> Router {
-    routes.layer(middleware::from_fn(only_for_this_machine))
-}
-
-async fn with_headers(mut response: Response) -> Response {
-    for (name, value) in HEADERS {
-        let header = response.headers_mut().entry(name);
-        header.or_insert(HeaderValue::from_static(value));
-    }
-    response
+    routes.layer(middleware::from_fn(
+        async |request: Request, next: Next| match check_host(request.headers()) {
+            Ok(()) => next.run(request).await,
+            Err(why) => Refused(StatusCode::FORBIDDEN, why).into_response(),
+        },
+    ))
 }
 
 async fn only_reads(request: Request, next: Next) -> Response {
@@ -157,11 +160,4 @@ async fn only_reads(request: Request, next: Next) -> Response {
     let error = "nothing is changed here: use the `trueup` commands, which ask the host's control socket";
     let refused = Refused(StatusCode::METHOD_NOT_ALLOWED, error.to_owned());
     ([(header::ALLOW, "GET, HEAD")], refused).into_response()
-}
-
-async fn only_for_this_machine(request: Request, next: Next) -> Response {
-    match check_host(request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(why) => Refused(StatusCode::FORBIDDEN, why).into_response(),
-    }
 }

@@ -109,9 +109,8 @@ fn files(folder: &Path, world: &str, from: From) -> Vec<(PathBuf, String)> {
         CONFIGURATION => configuration(text, world, from, &name_of_cluster()),
         _ => text.to_owned(),
     };
-    wanted
-        .map(|(name, example)| (folder.join(name), text(name, example)))
-        .collect()
+    let file = |&(name, example): &(&str, &str)| (folder.join(name), text(name, example));
+    wanted.map(file).collect()
 }
 
 /// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
@@ -53,49 +53,32 @@ impl StateLock {
         options.create(true).truncate(false).read(true).write(true);
         let file = regular::open_own(&mut options, &state_dir.join(LOCK)).map_err(|error| failed(&error))?;
         let _lock = FileLock::take(file).map_err(|error| match error {
-            NotLocked::Taken(pid) => SetupError::Failed(Taken::new(state_dir, pid).to_string()),
+            NotLocked::Taken(pid) => SetupError::Failed(taken_by(state_dir, pid)),
             NotLocked::Failed(error) => failed(&error),
         })?;
         let _held = Held::begin(state_dir).map_err(|error| failed(&error))?;
         Ok(Self { _lock, _held })
     }
 
-    /// Which other process has the folder, without taking or changing anything. `None`: none has.
+    /// Whether another process has the folder, and which if it says so, without taking or changing anything.
     ///
     /// # Errors
     /// One line: why that can't be seen.
-    pub fn taken(state_dir: &Path) -> Result<Option<Taken>, SetupError> {
+    pub fn taken(state_dir: &Path) -> Result<Option<Option<u32>>, SetupError> {
         let path = state_dir.join(LOCK);
-        let held = regular::open_own(File::options().read(true), &path).and_then(FileLock::held);
-        match held {
-            Ok(held) => Ok(held.map(|pid| Taken::new(state_dir, pid))),
+        match regular::open_own(File::options().read(true), &path).and_then(FileLock::held) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(SetupError::Failed(format!("{}: {error}", path.display()))),
+            held => held.map_err(|error| SetupError::Failed(format!("{}: {error}", path.display()))),
         }
     }
 }
 
-/// Another process works with the state folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    state_dir: PathBuf,
-    pub(crate) pid: Option<u32>,
-}
-
-impl Taken {
-    fn new(state_dir: &Path, pid: Option<u32>) -> Self {
-        let state_dir = state_dir.to_owned();
-        Self { state_dir, pid }
-    }
-}
-
-impl fmt::Display for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pid = self.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        let next = "stop that one, or give this one a `state_dir` of its own";
-        let state_dir = self.state_dir.display();
-        write!(f, "state folder {state_dir}: another trueup runs with it{pid}; {next}")
-    }
+/// That another process works with the state folder, which may have said its number.
+pub fn taken_by(state_dir: &Path, pid: Option<u32>) -> String {
+    let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    let next = "stop that one, or give this one a `state_dir` of its own";
+    let state_dir = state_dir.display();
+    format!("state folder {state_dir}: another trueup runs with it{pid}; {next}")
 }
 
 /// The user to whom alone a state folder belongs, if that is not this process's. What root creates in it, its owner

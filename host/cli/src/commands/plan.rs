@@ -7,7 +7,7 @@ use trueup_base::text::passed;
 use trueup_capabilities::reading::cut;
 use trueup_config::{Lbaas, Source};
 use trueup_runtime::plan;
-use trueup_runtime::state_lock::StateLock;
+use trueup_runtime::state_lock::{StateLock, taken_by};
 use trueup_work::plan::{KeyPlan, Orphan, Plan, sign};
 
 use super::flags::{self, ConfigArg};
@@ -33,9 +33,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut config = flags::read(&args.config.path())?;
     // While a host runs, ask its simulated Engine, or Compute Engine: their file need not be up to date.
     if config.has_own_server()
-        && let Some(taken) = StateLock::taken(&config.state_dir)?
+        && let Some(pid) = StateLock::taken(&config.state_dir)?
         && !config.use_running_servers()
     {
+        let taken = taken_by(&config.state_dir, pid);
         return Err(anyhow!("{taken}; or wait until its simulated server listens, and type the same again").into());
     }
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;

@@ -23,10 +23,7 @@ fn neg(config: &Config) -> &Neg {
 }
 
 fn compute(config: &Config) -> &ComputeBackend {
-    match &neg(config).backend {
-        NegBackend::Compute(backend) => backend,
-        NegBackend::Simulated => panic!("a simulated backend"),
-    }
+    remote(&neg(config).backend)
 }
 
 /// Like [`refused_with`], for [`NEGS`].
@@ -129,8 +126,7 @@ status = 503
         "http://127.0.0.1:9481/prefix"
     );
     assert_eq!(sim.token, Some(token), "it lets in the backend's token");
-    let server = sim.server(Some("secret".to_owned()));
-    assert_eq!(server.token, Some("secret".into()));
+    let server = &sim.server;
     assert_eq!((server.operation_ms, server.wait_ms, server.latency_ms), (1, 2, 3));
     assert_eq!(server.rate_limit_per_second.map(|limit| limit.get()), Some(4));
     assert!(!server.retry_after);
@@ -316,14 +312,10 @@ fn sections_of_negs_that_do_not_fit_are_named_with_the_lines_to_add() {
 
 #[test]
 fn in_a_cluster_slices_are_needed_too() {
-    let with = |watch: &str| NEGS.replace("manifests = \"manifests\"", &format!("kubernetes = {{ {watch} }}"));
-    let config = load(&with(""), &[]).unwrap();
-    let Source::Kubernetes(settings) = config.source().unwrap() else {
-        panic!("a cluster")
-    };
-    assert_eq!(settings.needed, [Kind::Service, Kind::Node, Kind::EndpointSlice]);
+    let kinds = needed(&in_a_cluster(NEGS, ""));
+    assert_eq!(kinds, [Kind::Service, Kind::Node, Kind::EndpointSlice]);
     refused(
-        &with("watch = [\"pods\"]"),
+        &in_a_cluster(NEGS, "watch = [\"pods\"]"),
         &[
             "trueup.toml:3: source.kubernetes.watch: must hold \"endpointslices\", which network endpoint groups are made from",
             "trueup.toml:3: source.kubernetes.watch: must hold \"nodes\", which network endpoint groups are made from",

@@ -401,17 +401,10 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
 
 #[test]
 fn in_a_cluster_slices_and_pods_are_needed_too() {
-    let with = |watch: &str| SERVES.replace("manifests = \"manifests\"", &format!("kubernetes = {{ {watch} }}"));
-    let config = load(&with(""), &[]).unwrap();
-    let Source::Kubernetes(settings) = config.source().unwrap() else {
-        panic!("a cluster")
-    };
-    assert_eq!(
-        settings.needed,
-        [Kind::Service, Kind::Node, Kind::EndpointSlice, Kind::Pod]
-    );
+    let kinds = needed(&in_a_cluster(SERVES, ""));
+    assert_eq!(kinds, [Kind::Service, Kind::Node, Kind::EndpointSlice, Kind::Pod]);
     refused(
-        &with("watch = [\"nodes\"]"),
+        &in_a_cluster(SERVES, "watch = [\"nodes\"]"),
         &[
             "trueup.toml:3: source.kubernetes.watch: must hold \"endpointslices\", which the Services of a \
              node are made from",

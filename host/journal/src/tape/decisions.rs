@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::TapeError;
 use super::progress::{Missing, Progress, compare_values, given};
 use super::questions::{CallQuestions, Kind, OnePart, Questions, parts_of};
+use super::{Known, TapeError};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Call, Ending};
@@ -56,11 +56,7 @@ impl Decisions {
     }
 
     /// The recorded answer. `None` if the host must answer, whose clock and randomness are the same each time.
-    pub(super) fn given<A, R>(&mut self, name: &str, args: &A) -> Result<Option<R>, TapeError>
-    where
-        A: Serialize + ?Sized,
-        R: DeserializeOwned,
-    {
+    pub(super) fn given<R: DeserializeOwned>(&mut self, name: &str, args: &impl Serialize) -> Known<R> {
         self.progress.check_may_ask()?;
         let args = serde_json::to_value(args).map_err(TapeError::unwritable(name))?;
         let found = self.answer(name, &args).and_then(|found| {
@@ -162,7 +158,7 @@ impl Decisions {
             }
             self.progress.reads.add(self.recorded.differing_reads());
         }
-        self.progress.end_call();
+        self.progress.leave_call();
         self.recorded = CallQuestions::default();
         Ok(())
     }

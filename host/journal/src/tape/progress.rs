@@ -56,13 +56,11 @@ enum Phase {
 
 impl Progress {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
-        let end_n = segment.next_n();
-        let recorded = segment.entries.len() as u64 + 1;
         let is_kept = |entry: &Entry| !matches!(entry.event, Event::RolledBack(_));
         Self {
             same_guest: segment.header.digest == digest,
-            end_n,
-            recorded,
+            end_n: segment.next_n(),
+            recorded: segment.entries.len() as u64 + 1,
             entries: segment.entries.into_iter().filter(is_kept).collect(),
             accepted,
             ..Self::default()
@@ -98,8 +96,7 @@ impl Progress {
 
     /// Continues with later entries and resets the counts: the outcome is that of these entries.
     pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
-        let all_used = self.at >= self.entries.len();
-        if !self.may_begin_call() || !all_used {
+        if !self.may_begin_call() || self.at < self.entries.len() {
             let misplaced = "a replay goes on only where it was the same so far";
             return Err(TapeError::Misplaced(misplaced));
         }
@@ -150,7 +147,7 @@ impl Progress {
     }
 
     /// Ends the current call, whose questions are all used.
-    pub(super) fn end_call(&mut self) {
+    pub(super) fn leave_call(&mut self) {
         self.note_short();
         let has_ending = matches!(self.entry().map(|entry| &entry.event), Some(Event::Ending(_)));
         self.at += usize::from(has_ending);

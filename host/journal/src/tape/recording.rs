@@ -16,8 +16,8 @@ use serde_json::value::RawValue;
 
 use super::{Origin, TapeError};
 use crate::divergence::Asked;
-use crate::entry::{Ending, Entry, Header, Kind, Position};
-use crate::interrupted::{Answered, GivenAgain};
+use crate::entry::{Ask, Ending, Entry, Header, Kind, Position};
+use crate::interrupted::GivenAgain;
 use crate::line;
 use crate::writer::Journal;
 
@@ -94,7 +94,13 @@ impl Recording {
         Ok(answer)
     }
 
-    pub(super) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue, of: Origin<'_>) -> Result<(), TapeError> {
+    pub(super) fn begin_call(
+        &mut self,
+        at_ms: u64,
+        name: &str,
+        args: &RawValue,
+        of: Origin<'_>,
+    ) -> Result<(), TapeError> {
         self.leave_unanswered()?;
         line::call(&mut self.line, self.sink.next_n(), (at_ms, name, args), of);
         self.write(Kind::Call)
@@ -177,8 +183,7 @@ impl Sink {
                 next_n,
                 position,
             } => {
-                let text = String::from_utf8_lossy(line);
-                let entry = Entry::parse(text.trim_end());
+                let entry = Entry::parse(String::from_utf8_lossy(line).trim_end());
                 entries.push(entry.map_err(|_| TapeError::Misplaced("a line was written that can't be read"))?);
                 (*next_n, *position) = (*next_n + 1, after);
                 Ok(())
@@ -192,15 +197,15 @@ pub type AskedAnew = fn(&str) -> bool;
 
 #[derive(Debug)]
 pub(super) struct Again {
-    answers: VecDeque<Answered>,
+    answers: VecDeque<Ask>,
     anew: AskedAnew,
     came: GivenAgain,
 }
 
 impl Again {
-    pub(super) fn new(answers: Vec<Answered>, anew: AskedAnew) -> Self {
+    pub(super) fn new(answers: Vec<Ask>, anew: AskedAnew) -> Self {
         Self {
-            answers: answers.into_iter().filter(|answered| !anew(&answered.ask)).collect(),
+            answers: answers.into_iter().filter(|answered| !anew(&answered.name)).collect(),
             anew,
             came: GivenAgain::default(),
         }
@@ -212,13 +217,14 @@ impl Again {
             return None;
         }
         let next = self.answers.front()?;
-        let is_same = next.ask == name && same(next.args.get().as_bytes(), args);
-        let answer = is_same.then(|| serde_json::from_str(next.answer.get()).ok()).flatten();
+        let is_same = next.name == name && same(next.args.get().as_bytes(), args);
+        let recorded = next.answer.as_ref().filter(|_| is_same);
+        let answer = recorded.and_then(|answer| serde_json::from_str(answer.get()).ok());
         if answer.is_some() {
             self.answers.pop_front();
             self.came.given += 1;
         } else {
-            let recorded = Asked::new(&next.ask, next.args.get());
+            let recorded = Asked::new(&next.name, next.args.get());
             self.came.differs = Some((recorded, Asked::new(name, String::from_utf8_lossy(args))));
         }
         answer

@@ -133,10 +133,9 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
     }
     if found.len() > 1 {
         let guests: Vec<String> = found.into_iter().map(|shown| shown.guest).collect();
-        let name = format!("name one with `?guest=`, of {}", guests.join(", "));
-        return Err(Refused::bad_request(format!(
-            "`{key}` is a key of several guests: {name}"
-        )));
+        let guests = guests.join(", ");
+        let why = format!("`{key}` is a key of several guests: name one with `?guest=`, of {guests}");
+        return Err(Refused::bad_request(why));
     }
     found.pop().ok_or_else(|| {
         let known = reads.host_status.keys(None, "", LIMIT_MAX).keys.into_iter();
@@ -177,15 +176,13 @@ async fn pods(State(reads): Shared) -> Answer<Shown> {
 
 /// Reads files on a blocking thread, a few requests at once.
 async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
-    let permit = Arc::clone(&reads.slow)
-        .acquire_owned()
-        .await
-        .map_err(Refused::internal)?;
-    let work = move || {
+    let permit = Arc::clone(&reads.slow).acquire_owned().await;
+    let permit = permit.map_err(Refused::internal)?;
+    off_thread(move || {
         let _permit = permit;
         read()
-    };
-    off_thread(work).await
+    })
+    .await
 }
 
 /// The last lines of the audit log.

@@ -26,17 +26,13 @@ const CONNECTIONS_MAX: usize = 128;
 
 /// How long a request's head may take, counted from when the connection opened or from its last answer. A probe sends
 /// its request in a single packet. Prometheus scrapes every 15 s or less often, and opens a new connection then.
-const HEAD_MAX: Duration = Duration::from_secs(5);
+pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
 
 /// The pause after a failed accept, for example when no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves connections until dropped. Then each connection ends after its current answer.
-pub(super) async fn serve(listener: TcpListener, routes: Router) {
-    serve_within(listener, routes, HEAD_MAX).await;
-}
-
-async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration) {
+pub(super) async fn serve(listener: TcpListener, routes: Router, head_max: Duration) {
     let connections = Arc::new(Connections::default());
     let mut came = 0;
     // Receivers learn from it when this future is dropped.
@@ -109,8 +105,7 @@ impl Connections {
         }
         // A connection that ends at once waits for the lock, to remove what is inserted here.
         let asked = Instant::now();
-        let task = start();
-        open.insert(id, Connection { asked, task });
+        open.insert(id, Connection { asked, task: start() });
     }
 
     fn asked(&self, id: u64) {
@@ -138,7 +133,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = Router::new().route("/healthz", get(async || "ok\n"));
-        (address, tokio::spawn(serve_within(listener, routes, head_max)))
+        (address, tokio::spawn(serve(listener, routes, head_max)))
     }
 
     async fn healthz(stream: &mut TcpStream) -> String {

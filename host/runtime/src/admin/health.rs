@@ -6,21 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use trueup_work::status::Role;
 
 use super::Reads;
-
-pub(super) fn routes() -> Router<Arc<Reads>> {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-}
 
 /// One check: its name, and additional information if it passes, or why it fails.
 pub(super) struct Check(String, Result<Option<String>, String>);
@@ -90,13 +82,13 @@ pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
     ready(reads).into_iter().filter_map(why).collect()
 }
 
-async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
+pub(super) async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
     let mut checks = vec![Check::new("ping", None)];
     checks.extend(loops(&reads));
     response("healthz", &checks, &query, "ok")
 }
 
-async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
+pub(super) async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
     let is_standby = reads.host_status.role().0 == Role::Standby;
     let ok = if is_standby { "ok: standby" } else { "ok" };
     response("readyz", &ready(&reads), &query, ok)

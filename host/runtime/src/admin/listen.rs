@@ -14,7 +14,8 @@ use trueup_config::{self as config, AdminAt};
 use trueup_work::setup::SetupError;
 use trueup_work::socket::{OwnSocket, SocketPath, may_ask};
 
-use super::{Reads, connections};
+use super::Reads;
+use super::connections::{self, HEAD_MAX};
 use crate::http;
 
 /// Right after a configuration change, a previous host in this process may still hold an address.
@@ -24,6 +25,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 const BINDS_MAX: u32 = 20;
 
 /// Serves the addresses of `[admin]` until dropped.
+#[derive(Default)]
 pub struct Admin {
     tasks: JoinSet<()>,
     /// The addresses it listens on, in the form a client uses.
@@ -36,9 +38,7 @@ impl Admin {
     /// # Errors
     /// If an address cannot be bound.
     pub async fn start(config: &config::Admin, reads: &Arc<Reads>) -> Result<Self, SetupError> {
-        let tasks = JoinSet::new();
-        let addresses = Vec::new();
-        let mut this = Self { tasks, addresses };
+        let mut this = Self::default();
         match &config.listen {
             Some(AdminAt::Tcp(address)) => {
                 let routes = http::local(http::read_only(http::complete(super::routes(reads))));
@@ -69,7 +69,8 @@ impl Admin {
         if let Ok(address) = listener.local_addr() {
             self.addresses.push(format!("http://{address}"));
         }
-        self.tasks.spawn(connections::serve(listener, http::secured(routes)));
+        self.tasks
+            .spawn(connections::serve(listener, http::secured(routes), HEAD_MAX));
         Ok(())
     }
 

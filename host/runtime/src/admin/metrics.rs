@@ -8,11 +8,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use rustix::time::{ClockId, clock_gettime};
 use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
 use trueup_work::status::{BOUNDS, Histogram, MemoryShown, Outcome, Role, Status};
@@ -21,11 +19,7 @@ use super::families::{self, Families};
 use super::{Reads, status};
 use crate::http::Refused;
 
-pub(super) fn routes() -> Router<Arc<Reads>> {
-    Router::new().route("/metrics", get(metrics))
-}
-
-async fn metrics(State(reads): State<Arc<Reads>>) -> Result<Response, Refused> {
+pub(super) async fn metrics(State(reads): State<Arc<Reads>>) -> Result<Response, Refused> {
     let text = text(&reads).map_err(|error| Refused::internal(format_args!("writing metrics: {error}")))?;
     Ok(([(CONTENT_TYPE, families::CONTENT_TYPE)], text).into_response())
 }
@@ -102,8 +96,7 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
         kept(&mut all.0, sample);
     }
     all.gauge("trueup_metric_series", &[], number(samples.len()));
-    let left_out = count(all.0.left_out);
-    all.gauge("trueup_metric_series_left_out", &[], left_out);
+    all.gauge("trueup_metric_series_left_out", &[], count(all.0.left_out));
     all.0.text()
 }
 
@@ -163,17 +156,13 @@ fn of_keys(all: &mut Series, reads: &Reads, status: &Status) {
     stage("delayed", queue.delayed);
     stage("running", queue.running);
     stage("sleeping", queue.sleeping);
-    all.gauge(
-        "trueup_queue_oldest_waiting_seconds",
-        &[],
-        seconds(queue.oldest_waiting_ms),
-    );
+    let oldest = seconds(queue.oldest_waiting_ms);
+    all.gauge("trueup_queue_oldest_waiting_seconds", &[], oldest);
     for (guest, measured) in reads.host_status.measured() {
         let guest = ("guest", guest.as_str());
         for outcome in Outcome::ALL {
             let times = measured.outcomes.get(outcome).copied().unwrap_or_default();
-            let labels = [guest, ("outcome", outcome.name())];
-            all.counter("trueup_decisions_total", &labels, times);
+            all.counter("trueup_decisions_total", &[guest, ("outcome", outcome.name())], times);
         }
         all.histogram("trueup_decision_seconds", &[guest], &measured.took);
         all.histogram("trueup_change_to_effect_seconds", &[guest], &measured.to_effect);

@@ -21,6 +21,7 @@ mod status;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use axum::routing::get;
 use tokio::sync::Semaphore;
 use trueup_base::component::Digest;
 use trueup_capabilities::metrics::Registry as Metrics;
@@ -44,7 +45,7 @@ pub struct Reads {
     digest: Digest,
     pods_socket: Option<std::path::PathBuf>,
     /// Empty until the guests are loaded.
-    manager: OnceLock<Arc<Manager>>,
+    pub(crate) manager: OnceLock<Arc<Manager>>,
     /// A request that reads much from the disk waits for its turn.
     slow: Arc<Semaphore>,
     /// Where the host listens, as `/v1/status` reports it.
@@ -64,17 +65,15 @@ impl Reads {
             listens: OnceLock::new(),
         })
     }
-
-    /// The guests are loaded; requests about them can be answered now.
-    pub(crate) fn loaded(&self, manager: &Arc<Manager>) {
-        // Ignore the error: it is set only once.
-        let _ = self.manager.set(Arc::clone(manager));
-    }
 }
 
 /// Health and metrics: safe to serve to any client.
 pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
-    health::routes().merge(metrics::routes()).with_state(Arc::clone(reads))
+    let health = Router::new().route("/healthz", get(health::healthz));
+    let health = health.route("/readyz", get(health::readyz));
+    health
+        .route("/metrics", get(metrics::metrics))
+        .with_state(Arc::clone(reads))
 }
 
 /// Every read-only route.

@@ -115,18 +115,16 @@ impl Client {
 
 fn unreachable(state_dir: &Path, why: impl fmt::Display) -> SetupError {
     let shown = state_dir.display();
-    SetupError::Failed(
-        match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
-            Some(pid) => format!(
-                "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or runs with \
+    SetupError::Failed(match StateLock::taken(state_dir).ok().flatten().flatten() {
+        Some(pid) => format!(
+            "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or runs with \
                  `--once`; see its log"
-            ),
-            None => format!(
-                "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or the \
+        ),
+        None => format!(
+            "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or the \
                  folder was moved; else start one with `trueup run`"
-            ),
-        },
-    )
+        ),
+    })
 }
 
 /// The system's error: the outer layers only say that they failed.

@@ -79,12 +79,9 @@ async fn rollback(State(host): Shared, Of(guest): Of<String>, Body(body): Body<R
 
 async fn shadow_start(State(host): Shared, Of(guest): Of<String>, Body(body): Body<StartShadow>) -> Answer<Status> {
     let reference = reference(&body.reference)?;
-    done(async move {
-        host.manager
-            .shadow_start(&guest, &reference, body.strict, body.afresh)
-            .await
-    })
-    .await
+    let (strict, afresh) = (body.strict, body.afresh);
+    let start = async move { host.manager.shadow_start(&guest, &reference, strict, afresh).await };
+    done(start).await
 }
 
 async fn shadow_stop(State(host): Shared, Of(guest): Of<String>) -> Answer<Status> {

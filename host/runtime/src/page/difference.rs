@@ -79,7 +79,6 @@ pub(super) fn compare<'l>(a: &'l Lines, b: &'l Lines) -> Compared {
 
 impl Pair {
     fn new(a: Option<&(u64, Ask)>, b: Option<&(u64, Ask)>) -> Option<Self> {
-        let name = a.or(b).map(|(_, ask)| ask.name.clone())?;
         let mut differs = Vec::new();
         if let (Some((_, a)), Some((_, b))) = (a, b) {
             let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
@@ -87,7 +86,7 @@ impl Pair {
             differs.extend(differences("answer", answer(a), answer(b)));
         }
         Some(Self {
-            name,
+            name: a.or(b).map(|(_, ask)| ask.name.clone())?,
             a: a.map(|(n, _)| *n),
             b: b.map(|(n, _)| *n),
             differs: Fields::of(differs),
@@ -125,8 +124,7 @@ fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
             let path = "ending".to_owned();
             let a = side(a);
             let b = side(b);
-            let differs = a != b;
-            let fields = Vec::from_iter(differs.then_some(Field { path, a, b }));
+            let fields = Vec::from_iter((a != b).then_some(Field { path, a, b }));
             Fields { fields, more: 0 }
         }
     }

@@ -70,8 +70,7 @@ impl Growth {
 
     /// Forgets removed files, or everything if the change was of another kind.
     fn keep(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
-        let first = files.first();
-        let is_first = |known: &Followed| Some(&known.path) == first;
+        let is_first = |known: &Followed| Some(&known.path) == files.first();
         let gone = self.files.iter().position(is_first).unwrap_or(0);
         let mut stay = self.files.iter().skip(gone).zip(files);
         let same = self.files.len().saturating_sub(gone) <= files.len()
@@ -88,9 +87,10 @@ impl Growth {
 
 impl Followed {
     fn new(path: &Path) -> Self {
+        let metadata = std::fs::metadata(path);
         Self {
             path: path.to_owned(),
-            identity: identity(path).unwrap_or_default(),
+            identity: metadata.map_or_else(|_| (0, 0), |metadata| (metadata.dev(), metadata.ino())),
             read: 0,
             scan: Scan::new(&path.display().to_string()),
             is_damaged: false,
@@ -163,11 +163,6 @@ impl Followed {
         piece.into_iter().for_each(|located| index.take(located));
         ended
     }
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trueup_capabilities::questions;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
 
@@ -368,12 +369,9 @@ impl Decision {
                 self.took_ms = self.took_ms.max(took);
             }
             ("clock.sleep-ms", Some(_)) => {
-                #[derive(Deserialize)]
-                struct Sleep {
-                    duration_ms: u64,
-                }
-                if let Ok(sleep) = serde_json::from_str::<Sleep>(ask.args.get()) {
-                    self.took_ms = Some(self.took_ms.unwrap_or(0).saturating_add(sleep.duration_ms));
+                let args: Value = serde_json::from_str(ask.args.get()).unwrap_or_default();
+                if let Some(slept) = args.get("duration_ms").and_then(Value::as_u64) {
+                    self.took_ms = Some(self.took_ms.unwrap_or(0).saturating_add(slept));
                 }
             }
             _ => {}

@@ -25,7 +25,7 @@ use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Outcome};
 use super::newest::Newest;
 use super::source::{Opened, Source};
-use crate::http::{Refused, off_thread};
+use crate::http::{Answer, Refused, off_thread};
 
 /// The maximum number of rows in an answer: several screens.
 const ROWS_MAX: usize = 1000;
@@ -114,11 +114,8 @@ pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()>
     axum::serve(listener, router(source)).await
 }
 
-/// An answer as JSON, or why there is none.
-type Answer = Result<Json<Value>, Refused>;
-
 /// Makes an answer from the index of a recording, on a blocking thread.
-async fn answer(opened: Arc<Opened>, read: impl FnOnce(&Index) -> Value + Send + 'static) -> Answer {
+async fn answer(opened: Arc<Opened>, read: impl FnOnce(&Index) -> Value + Send + 'static) -> Answer<Value> {
     Ok(Json(off_thread(move || read(&opened.index())).await?))
 }
 
@@ -131,7 +128,7 @@ async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     Ok(opened)
 }
 
-async fn recordings(State(source): State<Source>) -> Answer {
+async fn recordings(State(source): State<Source>) -> Answer<Value> {
     off_thread(move || {
         Json(json!({
             "recordings": source.recordings().values().map(Recording::listed).collect::<Vec<_>>(),
@@ -149,7 +146,7 @@ struct Within {
     r: Option<String>,
 }
 
-async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Result<Json<Newest>, Refused> {
+async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Answer<Newest> {
     Ok(Json(source.newest(asked.r.as_deref()).await?))
 }
 
@@ -187,20 +184,22 @@ struct Listing {
     from: usize,
     #[serde(default)]
     count: usize,
-    /// Of a position: the decision with this entry, or the first one at this time or later.
+    /// Of a position: the decision with this entry, or the first one at this time or later. Of a comparison with
+    /// another guest: that decision, or the segment at this position.
     n: Option<u64>,
     at_ms: Option<u64>,
+    segment: Option<usize>,
     /// Of the overview.
     #[serde(default)]
     columns: u64,
 }
 
-async fn progress_of(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
+async fn progress_of(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Value> {
     let opened = open(&source, &asked.r).await?;
     answer(opened, move |index| progress(index, &asked.filter)).await
 }
 
-async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
+async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Value> {
     let opened = open(&source, &asked.r).await?;
     let last = asked.from.saturating_add(asked.count.min(ROWS_MAX));
     wait_for(&opened, |index| index.decisions.len() >= last).await;
@@ -217,19 +216,18 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Ans
 
 /// Waits briefly until a recording has something to show.
 async fn wait_for(opened: &Opened, is_there: impl Fn(&Index) -> bool) {
-    let look = Duration::from_millis(5);
-    let looks = FIRST_ROWS.as_millis() / look.as_millis();
     let is_enough = |index: &Index| index.is_read || is_there(index);
-    for _ in 0..looks {
-        if is_enough(&opened.index()) {
-            return;
+    let waiting = async {
+        while !is_enough(&opened.index()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tokio::time::sleep(look).await;
-    }
+    };
+    // What is not there by then comes with a later answer.
+    let _ = tokio::time::timeout(FIRST_ROWS, waiting).await;
 }
 
 /// The position of a decision in the list, or the position it would have: that of the first decision not before it.
-async fn position(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
+async fn position(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Value> {
     let opened = open(&source, &asked.r).await?;
     if let Some(n) = asked.n {
         wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
@@ -257,7 +255,7 @@ async fn position(State(source): State<Source>, Query(asked): Query<Listing>) ->
 }
 
 /// The number of decisions per time column.
-async fn overview(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
+async fn overview(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Value> {
     #[derive(Default, Clone, Serialize)]
     struct Column {
         ok: u32,
@@ -317,7 +315,7 @@ async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decisio
     Ok((opened, decision, path))
 }
 
-async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Answer {
+async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Answer<Value> {
     let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
     off_thread(move || {
         let count = asked.count.map_or(ASKS_MAX, |count| count.min(ASKS_MAX));
@@ -350,7 +348,7 @@ struct Whole {
     part: Part,
 }
 
-async fn value(State(source): State<Source>, Query(asked): Query<Whole>) -> Result<Json<decision::Value>, Refused> {
+async fn value(State(source): State<Source>, Query(asked): Query<Whole>) -> Answer<decision::Value> {
     let (_, decision, path) = find(&source, &asked.r, asked.n).await?;
     let value = off_thread(move || decision::value(&path, &decision, asked.n, asked.part)).await?;
     Ok(Json(value.map_err(Refused::not_found)?))
@@ -363,7 +361,7 @@ struct Two {
     b: u64,
 }
 
-async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Result<Json<impl Serialize>, Refused> {
+async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Answer<impl Serialize> {
     #[derive(Serialize)]
     struct Sides {
         a: Value,
@@ -387,15 +385,7 @@ async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Resu
     .await?
 }
 
-#[derive(Deserialize)]
-struct AgainstOf {
-    r: String,
-    /// A decision. Without it, the segment at this position.
-    n: Option<u64>,
-    segment: Option<usize>,
-}
-
-async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Result<Json<Comparison>, Refused> {
+async fn against(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Comparison> {
     let Some(other) = source.other_guest() else {
         let why = "there is no other guest to hold it against; give one with `--against`";
         return Err(Refused::not_found(why));

@@ -14,27 +14,16 @@ use super::index::{DECISIONS_MAX, Index};
 use super::newest::{self, Cache, Newest};
 use crate::http::{Refused, off_thread};
 
-/// Memory limits for open recordings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bounds {
-    /// The maximum number of recordings with an index. Opening another one evicts the least recently used index.
-    indexed_max: usize,
-    /// Further decisions of a recording are not listed.
-    decisions_max: usize,
-}
+/// Memory limits for open recordings: how many have an index (opening another one evicts the least recently used
+/// index), and how many decisions of one are listed.
+type Bounds = (usize, usize);
 
 /// For a process that does nothing else: several recordings side by side, 200 MB for the largest.
-const ALONE: Bounds = Bounds {
-    indexed_max: 8,
-    decisions_max: DECISIONS_MAX,
-};
+const ALONE: Bounds = (8, DECISIONS_MAX);
 
 /// Inside an active host, which a page reader must not drive out of memory: at most 40 MB. There are two indexes, so
 /// that switching between two recordings does not read both again. `trueup journal serve` lists more.
-const IN_A_HOST: Bounds = Bounds {
-    indexed_max: 2,
-    decisions_max: 200_000,
-};
+const IN_A_HOST: Bounds = (2, 200_000);
 
 /// How long a look at the files remains valid: new entries appear quickly, and many requests at once cost one look.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -120,18 +109,19 @@ impl Source {
     /// Opens a recording. `None` if there is none with this id.
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let recording = self.recording(id)?;
+        let (indexed_max, decisions_max) = self.0.bounds;
         let mut opened = self.0.opened.lock();
         let known = opened.extract_if(.., |(known, _)| known == id).next();
         let known = known.filter(|(_, known)| known.path == recording.path);
         let fresh = || Opened {
             path: recording.path,
-            index: RwLock::new(Index::of_at_most(self.0.bounds.decisions_max)),
+            index: RwLock::new(Index::of_at_most(decisions_max)),
             growth: Mutex::default(),
             looked: Mutex::default(),
         };
         let answer = known.map_or_else(|| Arc::new(fresh()), |(_, known)| known);
         opened.push((id.to_owned(), Arc::clone(&answer)));
-        if opened.len() > self.0.bounds.indexed_max {
+        if opened.len() > indexed_max {
             opened.remove(0);
         }
         Some(answer)

@@ -65,10 +65,8 @@ pub struct Part {
 impl Ended {
     /// The result of one kind of work. `None` if it has none.
     pub fn of(&self, name: &str) -> Option<&Summary> {
-        self.parts
-            .iter()
-            .find(|part| part.name == name)
-            .map(|part| &part.summary)
+        let part = self.parts.iter().find(|part| part.name == name)?;
+        Some(&part.summary)
     }
 }
 
@@ -195,46 +193,45 @@ async fn run(
         RunMode::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
     let (management, wanted) = Management::new(config, &host_context);
-    let mut setups = set_up(config, &host_context, extent, leading).await?;
+    let (mut kinds, leadership, client, inputs, around) = set_up(config, &host_context, extent, leading).await?;
     // A run that ends by itself has checked this before it listed anything.
-    let client = setups.client.filter(|_| extent == RunMode::UntilStopped);
+    let client = client.filter(|_| extent == RunMode::UntilStopped);
     let context = RunContext::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
-        leadership: setups.leadership,
+        leadership,
         context: &context,
         report: tell,
         source_is_reported: false,
         error_states: None,
-        inputs: setups.inputs,
+        inputs,
     };
     let mut loops = Vec::new();
-    for (kind, ready) in &mut setups.kinds {
+    for (kind, ready) in &mut kinds {
         let reads_source = kind.reads_source();
         let reports_source = reads_source && !begin.source_is_reported;
         loops.push((kind.name(), reports_source, ready.begin(&mut begin)?));
         begin.source_is_reported |= reads_source;
     }
-    let ended = to_its_end(loops, begin, (wanted, reads, setups.around), stop).await?;
+    let ended = to_its_end(loops, begin, (wanted, reads, around), stop).await?;
     if let Some(admin) = admin {
         admin.stop().await;
     }
-    for (_, ready) in setups.kinds {
+    for (_, ready) in kinds {
         ready.stop().await;
     }
     Ok(ended)
 }
 
-/// What the loops need before they begin.
-struct Setups<'c> {
-    kinds: Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
-    leadership: Leadership,
-    /// For the API server of the source.
-    client: Option<kube::Client>,
-    /// One for each loop that reads the source.
-    inputs: Vec<Input>,
-    around: Around,
-}
+/// What the loops need before they begin: each kind of work, the leader state, the client for the API server of the
+/// source, an input for each loop that reads the source, and what the run looks at beside its loops.
+type Setups<'c> = (
+    Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
+    Leadership,
+    Option<kube::Client>,
+    Vec<Input>,
+    Around,
+);
 
 /// What a run looks at beside its loops.
 type Around = (Option<Kubernetes>, Option<Arc<Election>>);
@@ -284,13 +281,7 @@ async fn set_up<'c>(
         cluster = input.cluster.clone();
         inputs.push(input);
     }
-    Ok(Setups {
-        kinds,
-        leadership,
-        client,
-        inputs,
-        around: (cluster, leading.election()),
-    })
+    Ok((kinds, leadership, client, inputs, (cluster, leading.election())))
 }
 
 /// The leader state: that of the configuration before, if it fits this one.
@@ -321,27 +312,22 @@ async fn to_its_end(
     (wanted, reads, around): Beside,
     stop: impl AsyncFnOnce(&HostContext),
 ) -> Result<Ended, SetupError> {
-    let Begin {
-        mut management,
-        context,
-        report: tell,
-        error_states,
-        ..
-    } = begin;
+    let (mut management, context, tell) = (begin.management, begin.context, begin.report);
     let (config, host_context) = (management.config, management.host_context);
     for problem in management.problems.drain(..) {
         tell(Event::Problem(problem));
     }
     let (events, mut changed) = mpsc::unbounded_channel();
     let manager = management.manager(events);
-    reads.loaded(&manager);
+    // Ignore the error: it is set only once.
+    let _ = reads.manager.set(Arc::clone(&manager));
     let mut serving = JoinSet::new();
     serving.spawn(housekeeping::run(housekeeping::Limits::of(config, host_context)));
     // A run that ends by itself does not live long enough to receive commands.
     if !context.is_once() {
         let socket = admin::own_socket(&control::socket(&config.state_dir)).await?;
         // A task of its own answers while the loops are busy.
-        serving.spawn(control::serve(socket, Arc::clone(&manager), reads, error_states));
+        serving.spawn(control::serve(socket, Arc::clone(&manager), reads, begin.error_states));
     }
     let stopped = async {
         stop(host_context).await;

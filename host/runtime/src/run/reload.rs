@@ -30,10 +30,8 @@ pub struct Reload {
 impl Reload {
     /// Reads with `read` each time `asked` receives a request.
     pub fn new(asked: mpsc::Receiver<()>, read: impl Fn() -> Result<Config, ConfigError> + 'static) -> Self {
-        Self {
-            asked,
-            read: Box::new(read),
-        }
+        let read = Box::new(read);
+        Self { asked, read }
     }
 
     /// Returns the next configuration that can replace `current`. Reports each one that is refused.
@@ -75,8 +73,9 @@ impl Reload {
             let why = format!("{file}: [telemetry] can't change while the host runs: start it again");
             return Err(vec![why]);
         }
-        let checked = check(&config, registry).await;
-        checked.map_err(|error| vec![error.to_string()])?;
+        check(&config, registry)
+            .await
+            .map_err(|error| vec![error.to_string()])?;
         Ok(config)
     }
 }

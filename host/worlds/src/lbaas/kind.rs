@@ -54,7 +54,7 @@ impl Kind for OfServices {
     }
 
     fn longest_request(&self, config: &Config) -> Option<(&'static str, Duration)> {
-        let LbaasBackend::Anexia(engine) = &config.world::<Lbaas>()?.backend else {
+        let LbaasBackend::Remote(engine) = &config.world::<Lbaas>()?.backend else {
             return None;
         };
         let timeout = Duration::from_millis(engine.settings(None).request_timeout_ms);
@@ -85,8 +85,9 @@ impl Kind for OfServices {
                 Some(sim) => {
                     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
                     let engine = ServerConfig {
+                        token: token.trim().to_owned().into(),
                         is_trial: host_context.plans(),
-                        ..sim.server(token.trim())
+                        ..sim.server.clone()
                     };
                     let engine = trueup_sims::lbaas::start(engine, sim.listen).await;
                     let on = (config, host_context);
@@ -201,7 +202,7 @@ fn connect(
     intents: Option<&Path>,
 ) -> Result<Connected, SetupError> {
     match &lbaas.backend {
-        LbaasBackend::Anexia(backend) => {
+        LbaasBackend::Remote(backend) => {
             let settings = backend.settings(simulated);
             let token = token::read(&settings.token).map_err(SetupError::misused)?;
             let metrics = EngineMetrics {
@@ -281,7 +282,7 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Probe<'a>, Set
     }
     let listen = sim.map(|sim| sim.listen);
     let (_, anexia) = connect(lbaas, listen, &Arc::default(), Fence::open(), None)?;
-    let (LbaasBackend::Anexia(engine), Some(anexia), None) = (&lbaas.backend, anexia, sim) else {
+    let (LbaasBackend::Remote(engine), Some(anexia), None) = (&lbaas.backend, anexia, sim) else {
         let what = "simulated: the host starts it";
         let harm = "a run writes simulated addresses to its Services";
         let next =

@@ -77,7 +77,8 @@ impl Kind for OfNegs {
                     let token = sim.token.as_ref();
                     let token = token.map(|at| read_token(at, "the simulated Compute Engine's token"));
                     let token = token.transpose()?.map(|token| token.trim().to_owned());
-                    let mut server = sim.server(token);
+                    let mut server = sim.server.clone();
+                    server.token = token.map(Into::into);
                     server.is_trial = host_context.plans();
                     let server = trueup_sims::compute::start(server, sim.listen).await;
                     let on = (config, host_context);
@@ -86,11 +87,11 @@ impl Kind for OfNegs {
                 None => None,
             };
             let (operations, ends) = match &neg.backend {
-                NegBackend::Compute(backend) if !host_context.plans() => {
+                NegBackend::Remote(backend) if !host_context.plans() => {
                     connect(config, backend, simulated.as_ref(), fence)?
                 }
                 // A plan does not touch the operations of a running host.
-                NegBackend::Compute(_) | NegBackend::Simulated => {
+                NegBackend::Remote(_) | NegBackend::Simulated => {
                     let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
                     let in_process = InProcess {
                         negs: Arc::default(),
@@ -287,7 +288,7 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupEr
     if let Some(sim) = sim {
         needs.listens.push(("sim.compute.listen", AdminAt::Tcp(sim.listen)));
     }
-    let NegBackend::Compute(backend) = &neg.backend else {
+    let NegBackend::Remote(backend) = &neg.backend else {
         return Ok(Probe::simulated(COMPUTE, "simulated, in memory", ON_CLUSTER));
     };
     let reads = reads(backend, sim.map(|sim| sim.listen))?;

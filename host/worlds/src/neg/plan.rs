@@ -52,7 +52,7 @@ const FRUITLESS_MAX: usize = 20;
 /// If nothing could be begun.
 pub(super) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
     let reads = match &setup.neg.backend {
-        NegBackend::Compute(backend) => kind::reads(backend, setup.simulated.as_ref().map(Server::local_addr))?,
+        NegBackend::Remote(backend) => kind::reads(backend, setup.simulated.as_ref().map(Server::local_addr))?,
         NegBackend::Simulated => Arc::new(Simulated::default()),
     };
     let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
