@@ -15,6 +15,9 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 use trueup_base::text::nearest;
 
+/// Environment variables by name.
+pub type Environment = BTreeMap<String, String>;
+
 /// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";
 
@@ -27,7 +30,7 @@ pub(super) struct Document<'d> {
     /// Paths in it are relative to this folder.
     pub(super) folder: &'d Path,
     pub(super) text: &'d str,
-    pub(super) environment: &'d BTreeMap<String, String>,
+    pub(super) environment: &'d Environment,
     problems: RefCell<Vec<Problem>>,
     /// By the name of the variable: its key, and whether the variable can set it.
     variables: RefCell<BTreeMap<String, (String, bool)>>,
@@ -129,7 +132,7 @@ impl<'d> Given<'d> {
 }
 
 impl<'d> Document<'d> {
-    pub(super) fn new(file: &'d Path, text: &'d str, environment: &'d BTreeMap<String, String>) -> Self {
+    pub(super) fn new(file: &'d Path, text: &'d str, environment: &'d Environment) -> Self {
         Self {
             name: file.display().to_string(),
             folder: file.parent().unwrap_or(Path::new("")),

@@ -54,10 +54,8 @@ impl Election {
         let renew_deadline_ms = times.renew_deadline.as_millis();
         let acting_ms = times.acting().as_millis();
         if times.renew_deadline >= times.acting() {
-            let text = format_args!(
-                "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
-                 a host stops to lead before its lease is over"
-            );
+            let must = format_args!("must be below nine tenths of `lease_duration_ms`, {acting_ms}");
+            let text = format_args!("was {renew_deadline_ms}, {must}: a host stops to lead before its lease is over");
             section.wrong_key("renew_deadline_ms", text);
         }
         // The longest pause between two renewals.

@@ -37,26 +37,23 @@ pub struct EtcdCluster {
     pub request_timeout: Duration,
 }
 
-impl EtcdBackend {
-    /// The value of the section; a placeholder if it has a problem.
-    pub(super) fn read(mut section: Section<'_>, state_dir: &Path) -> Self {
-        let kind = section.kind(&["etcd", "embedded", "simulated"], Some("embedded"));
-        let path = section.path("path");
-        let (kind, in_file) = kind.unwrap_or_default();
-        let cluster = read_cluster(&mut section, kind == "etcd");
-        if in_file {
-            if kind != "embedded" && section.has("path") {
-                section.wrong_key("path", "goes with `kind = \"embedded\"` alone");
-            }
-            if kind != "etcd" {
-                section.go_alone("etcd", &["kind", "path"]);
-            }
+/// The value of the section; a placeholder if it has a problem.
+pub(super) fn read(mut section: Section<'_>, state_dir: &Path) -> EtcdBackend {
+    let (kind, in_file) = section.kind(&["etcd", "embedded", "simulated"], Some("embedded"));
+    let path = section.path("path");
+    let cluster = read_cluster(&mut section, kind == "etcd");
+    if in_file {
+        if kind != "embedded" && section.has("path") {
+            section.wrong_key("path", "goes with `kind = \"embedded\"` alone");
         }
-        match kind {
-            "etcd" => Self::Etcd(cluster),
-            "simulated" => Self::Simulated,
-            _ => Self::Embedded(path.unwrap_or_else(|| state_dir.join("etcd.redb"))),
+        if kind != "etcd" {
+            section.go_alone("etcd", &["kind", "path"]);
         }
+    }
+    match kind {
+        "etcd" => EtcdBackend::Etcd(cluster),
+        "simulated" => EtcdBackend::Simulated,
+        _ => EtcdBackend::Embedded(path.unwrap_or_else(|| state_dir.join("etcd.redb"))),
     }
 }
 

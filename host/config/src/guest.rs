@@ -147,8 +147,8 @@ impl Guest {
             settings: Value::Object(section.json_object("settings")),
             grants: read_grants(section.section("grants").of_names("capability", note)),
             limits: read_limits(section.section("limits")),
-            proof: Proof::read(&mut section),
-            failure: FailurePolicy::read(&mut section),
+            proof: read_proof(&mut section),
+            failure: read_failure(&mut section),
             approve_above: ApproveAbove {
                 objects: section.whole("approve_above", approved.objects, 0..=1_000_000),
                 percent: section.whole("approve_above_percent", approved.percent, 0..=100),
@@ -165,55 +165,51 @@ fn read_reference(section: &Section<'_>, given: &Given<'_>, must: &str) -> Optio
     reference.map_err(|reason| section.wrong_value(given, reason)).ok()
 }
 
-impl Proof {
-    fn read(section: &mut Section<'_>) -> Self {
-        let modes = [
-            ("identical", Mode::Identical),
-            ("strict", Mode::Strict),
-            ("report", Mode::Report),
-            ("off", Mode::Off),
-        ];
-        Self {
-            gate: section.choice("gate", Mode::Identical, &modes),
-            // As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
-            // millisecond.
-            gate_calls: section.whole("gate_calls", GATE_CALLS, 1..=100_000),
-            accepted_differences: section.path("accepted_differences"),
-            self_test: section.path("self_test"),
-            afresh: section.truth("afresh", false),
-        }
+fn read_proof(section: &mut Section<'_>) -> Proof {
+    let modes = [
+        ("identical", Mode::Identical),
+        ("strict", Mode::Strict),
+        ("report", Mode::Report),
+        ("off", Mode::Off),
+    ];
+    Proof {
+        gate: section.choice("gate", Mode::Identical, &modes),
+        // As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
+        // millisecond.
+        gate_calls: section.whole("gate_calls", GATE_CALLS, 1..=100_000),
+        accepted_differences: section.path("accepted_differences"),
+        self_test: section.path("self_test"),
+        afresh: section.truth("afresh", false),
     }
 }
 
-impl FailurePolicy {
-    fn read(section: &mut Section<'_>) -> Self {
-        let default = Self::default();
-        let choices = [("retry", "retry"), ("hold", "hold"), ("fall-back", "fall-back")];
-        let policy = section.choice("on_failure", "retry", &choices);
-        let given = section.given("fall_back");
-        match (policy, &given) {
-            ("fall-back", None) => {
-                let text = "must name the guest to fall back to, such as `builtin:lbaas@1`";
-                section.missing("fall_back", text);
-            }
-            ("retry" | "hold", Some(given)) => {
-                section.wrong_given(given, "is used with `on_failure = \"fall-back\"` alone");
-            }
-            _ => {}
+fn read_failure(section: &mut Section<'_>) -> FailurePolicy {
+    let default = FailurePolicy::default();
+    let choices = [("retry", "retry"), ("hold", "hold"), ("fall-back", "fall-back")];
+    let policy = section.choice("on_failure", "retry", &choices);
+    let given = section.given("fall_back");
+    match (policy, &given) {
+        ("fall-back", None) => {
+            let text = "must name the guest to fall back to, such as `builtin:lbaas@1`";
+            section.missing("fall_back", text);
         }
-        let must = "must name a guest, such as `builtin:lbaas@1`";
-        let fall_back = given.and_then(|given| read_reference(section, &given, must));
-        Self {
-            on_failure: match (policy, fall_back) {
-                ("hold", _) => OnFailure::Hold,
-                ("fall-back", Some(reference)) => OnFailure::FallBack(reference),
-                _ => OnFailure::Retry,
-            },
-            // After more tries than this, success is not to be expected.
-            quarantine_after: section.whole("quarantine_after", default.quarantine_after, 1..=1_000),
-            // A single time is not a cycle yet.
-            cycles_max: section.whole("cycles_max", default.cycles_max, 2..=1_000),
+        ("retry" | "hold", Some(given)) => {
+            section.wrong_given(given, "is used with `on_failure = \"fall-back\"` alone");
         }
+        _ => {}
+    }
+    let must = "must name a guest, such as `builtin:lbaas@1`";
+    let fall_back = given.and_then(|given| read_reference(section, &given, must));
+    FailurePolicy {
+        on_failure: match (policy, fall_back) {
+            ("hold", _) => OnFailure::Hold,
+            ("fall-back", Some(reference)) => OnFailure::FallBack(reference),
+            _ => OnFailure::Retry,
+        },
+        // After more tries than this, success is not to be expected.
+        quarantine_after: section.whole("quarantine_after", default.quarantine_after, 1..=1_000),
+        // A single time is not a cycle yet.
+        cycles_max: section.whole("cycles_max", default.cycles_max, 2..=1_000),
     }
 }
 

@@ -256,12 +256,11 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
 }
 
 fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, guest: Option<&Guest>) -> CheckpointAt {
-    let kind = section.kind(&["file", "json-file", "simulated"], Some("file"));
+    let (kind, in_file) = section.kind(&["file", "json-file", "simulated"], Some("file"));
     let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
     // Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, 0..=100);
-    let (kind, in_file) = kind.unwrap_or_default();
     if in_file {
         let is_file = kind == "file";
         let on_disk = kind != "simulated";
@@ -276,10 +275,8 @@ fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, 
         }
     }
     if kind == "json-file" && !writes_whole_checkpoints(guest) {
-        let text = format_args!(
-            "was \"json-file\", which keeps no entries after a checkpoint: set `{COMPACT_AFTER} = 0` in \
-             `guests.ipam.settings`"
-        );
+        let set = format_args!("set `{COMPACT_AFTER} = 0` in `guests.ipam.settings`");
+        let text = format_args!("was \"json-file\", which keeps no entries after a checkpoint: {set}");
         section.wrong_key("kind", text);
     }
     match kind {

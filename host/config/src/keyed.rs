@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use trueup_base::regular;
-use trueup_capabilities::lbaas::anexia::TokenAt;
 use trueup_sources::{Kind, Source};
 
 use super::guest::Guest;
@@ -137,8 +136,8 @@ pub(super) type At<'u> = (bool, Option<&'u str>, bool);
 /// Reads the simulated server's section: its token, and its other settings.
 type ReadSim<A, B, T, K> = fn(&mut Section<'_>, Beside<'_, A, B>) -> Option<(T, K)>;
 
-/// What a simulated server follows: the host's seed, its own token if it has one, the adapter and the backend.
-pub(super) type Beside<'b, A, B> = (u64, Option<TokenAt>, Option<&'b A>, &'b B);
+/// What a simulated server follows: the host's seed, the adapter and the backend.
+pub(super) type Beside<'b, A, B> = (u64, Option<&'b A>, &'b B);
 
 /// A URL, and which layer gives it.
 type Url = (String, Layer);
@@ -204,17 +203,16 @@ impl<A: DeserializeOwned + Data, S: Calls, C: Data, T: Data, K: Data> World for 
         Sections::new(is_any_present, move |reading| {
             let guest = Guest::read(guest);
             let adapter = (self.read_adapter)(adapter);
-            let kind = backend.kind(&[self.kind, "simulated"], None);
+            let (kind, in_file) = backend.kind(&[self.kind, "simulated"], None);
             let url = read_url(&mut backend);
             let at_sim = url.is_none() && sim.is_present;
-            let is_remote = kind.is_some_and(|(kind, _)| kind == self.kind);
-            let at = (is_remote, url.as_ref().map(|(url, _)| url.as_str()), at_sim);
+            let at = (kind == self.kind, url.as_ref().map(|(url, _)| url.as_str()), at_sim);
             let (settings, credentials) = (self.read_backend)(&mut backend, at);
-            if kind == Some(("simulated", true)) {
+            if kind == "simulated" && in_file {
                 goes_alone(&backend, &sim, self.kind);
             }
             let served = match kind {
-                Some(("simulated", _)) => Served::Simulated,
+                "simulated" => Served::Simulated,
                 _ => Served::Remote(Box::new(Remote {
                     settings,
                     at_sim,
@@ -222,8 +220,7 @@ impl<A: DeserializeOwned + Data, S: Calls, C: Data, T: Data, K: Data> World for 
                 })),
             };
             let listen = read_listen(&mut sim, self.listen, &backend.name, url.as_ref());
-            let token = read_token(&mut sim);
-            let server = (self.read_sim)(&mut sim, (reading.seed, token, adapter.as_ref(), &served));
+            let server = (self.read_sim)(&mut sim, (reading.seed, adapter.as_ref(), &served));
             // A variable may select another server over the file, or a backend in this process: this one is unused.
             let is_its = url.as_ref().is_none_or(|(url, _)| reaches(url, listen));
             let server = server.filter(|_| sim.is_present && !served.is_simulated() && is_its);
@@ -239,14 +236,12 @@ impl<A: DeserializeOwned + Data, S: Calls, C: Data, T: Data, K: Data> World for 
     }
 }
 
+/// A section beside an adapter's. If the adapter requires it: what for, and its contents.
+type Other<'s, 'd> = (&'s Section<'d>, Option<(&'s str, &'s str)>);
+
 /// Reports which sections to add, with their contents: the adapter's if one of `others` is present, and those of
-/// `others` that it requires. Each of these has what the adapter needs it for, and its contents. Returns whether any
-/// section is present.
-pub(super) fn say_what_is_missing(
-    adapter: &Section<'_>,
-    contents: &str,
-    others: &[(&Section<'_>, Option<(&str, &str)>)],
-) -> bool {
+/// `others` that it requires. Returns whether any section is present.
+pub(super) fn say_what_is_missing(adapter: &Section<'_>, contents: &str, others: &[Other<'_, '_>]) -> bool {
     let name = &adapter.name;
     let other = others.iter().find(|(other, _)| other.is_present);
     if !adapter.is_present {
@@ -298,39 +293,11 @@ fn read_url(section: &mut Section<'_>) -> Option<Url> {
     None
 }
 
-/// Where the token is, if it is set. If a file and a variable are given in the same layer, that is an error.
-pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
-    let text = "a token does not stand here: put it into a file, and the file's path into `token_file`";
-    section.refuse("token", text);
-    let file = section.value("token_file", "be a path", |given| {
-        Some((TokenAt::File(given.path()?), given.layer()))
-    });
-    let variable = section.given("token_env").and_then(|given| {
-        let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
-        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let name = given.fitting(|text| text.starts_with(starts) && text.chars().all(allowed));
-        match &name {
-            Some(name) => section.document.leave(name),
-            // An operator may put the token itself here by mistake: do not log it.
-            None => section.wrong_given(&given, "must be the name of a variable"),
-        }
-        Some((TokenAt::Variable(name?), given.layer()))
-    });
-    if let (Some((_, one)), Some((_, other))) = (&file, &variable)
-        && one == other
-    {
-        section.wrong_key("token_env", "goes without `token_file`: leave one of them out");
-        return None;
-    }
-    let stronger = file.into_iter().chain(variable).max_by_key(|(_, layer)| *layer);
-    stronger.map(|(token, _)| token)
-}
-
 /// `listen` of a simulated server: on loopback. Reports an address that the backend's `url` does not reach, unless a
 /// later layer gives that. Without the key, any free port.
 fn read_listen(section: &mut Section<'_>, example: &str, backend: &str, url: Option<&Url>) -> SocketAddr {
     let must = format!("be a loopback address with a port, such as `{example}`");
-    let listen = section.value("listen", must, |given| {
+    let listen = section.value("listen", &must, |given| {
         let listen: SocketAddr = given.text()?.parse().ok()?;
         listen.ip().is_loopback().then_some((listen, given.layer()))
     });

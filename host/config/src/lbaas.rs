@@ -12,9 +12,7 @@ use trueup_capabilities::lbaas::anexia::{Settings, TokenAt};
 use trueup_sims::lbaas::ServerConfig;
 use trueup_sources::Kind;
 
-use super::keyed::{
-    At, Beside, Calls, Keyed, KeyedWorld, PlainWorld, Remote, Served, SimServer, read_rate_limit, read_token,
-};
+use super::keyed::{At, Beside, Calls, Keyed, KeyedWorld, PlainWorld, Remote, Served, SimServer, read_rate_limit};
 use super::section::{LABEL, Section, is_filled, is_label};
 use super::world::World;
 
@@ -78,7 +76,7 @@ pub const LBAAS: &dyn World = &KeyedWorld {
 
 fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     // Every resource's name ends with the cluster's name.
-    let cluster = section.required("cluster", LABEL, |given| given.fitting(is_label));
+    let cluster = section.needs("cluster", LABEL, |given| given.fitting(is_label));
     let identifier = |text: &str| is_filled(text).then(|| text.to_owned());
     let least = "at least one identifier";
     // An IPv4 address in IPv6 form counts as the IPv4 address.
@@ -116,11 +114,40 @@ fn read_backend(section: &mut Section<'_>, (_, url, _): At<'_>) -> (Settings, ()
     (settings, ())
 }
 
+/// Where the token is, if it is set. If a file and a variable are given in the same layer, that is an error.
+pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
+    let text = "a token does not stand here: put it into a file, and the file's path into `token_file`";
+    section.refuse("token", text);
+    let file = section.value("token_file", "be a path", |given| {
+        Some((TokenAt::File(given.path()?), given.layer()))
+    });
+    let variable = section.given("token_env").and_then(|given| {
+        let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = given.fitting(|text| text.starts_with(starts) && text.chars().all(allowed));
+        match &name {
+            Some(name) => section.document.leave(name),
+            // An operator may put the token itself here by mistake: do not log it.
+            None => section.wrong_given(&given, "must be the name of a variable"),
+        }
+        Some((TokenAt::Variable(name?), given.layer()))
+    });
+    if let (Some((_, one)), Some((_, other))) = (&file, &variable)
+        && one == other
+    {
+        section.wrong_key("token_env", "goes without `token_file`: leave one of them out");
+        return None;
+    }
+    let stronger = file.into_iter().chain(variable).max_by_key(|(_, layer)| *layer);
+    stronger.map(|(token, _)| token)
+}
+
 fn read_sim(sim: &mut Section<'_>, of: Beside<'_, LbaasAdapter, LbaasBackend>) -> Option<(TokenAt, ServerConfig)> {
     /// Up to a minute: the backend's own timeouts are shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
 
-    let (seed, token, adapter, backend) = of;
+    let (seed, adapter, backend) = of;
+    let token = read_token(sim);
     let default = ServerConfig::default();
     let load_balancers = sim.items("load_balancers");
     let of_adapter = || Some(adapter?.load_balancers.clone());

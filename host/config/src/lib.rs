@@ -28,7 +28,6 @@ mod tests;
 mod world;
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -41,6 +40,7 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Options, Sync};
 use trueup_registry::{Reference, Verify};
 
+pub use self::document::Environment;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
@@ -72,6 +72,9 @@ pub const VARIABLES_ELSEWHERE: [&str; 3] = [CONFIG_ENV, TOKEN_ENV_DEFAULT, "TRUE
 
 /// The variable that names the configuration itself.
 pub const CONFIG_ENV: &str = "TRUEUP_CONFIG";
+
+/// The worlds whose sections a configuration may hold.
+pub type Worlds<'w> = &'w [&'static dyn World];
 
 /// Everything that `trueup run` and `trueup plan` need.
 #[derive(Debug, Clone)]
@@ -160,7 +163,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load_with`].
-    pub fn load(path: &Path, worlds: &[&'static dyn World]) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, worlds: Worlds<'_>) -> Result<Self, ConfigError> {
         Self::load_with(path, &environment()?, worlds)
     }
 
@@ -168,17 +171,13 @@ impl Config {
     ///
     /// A variable `TRUEUP_A_B` sets the key `b` in `[a]`, as if the file contained it: a relative path in it is
     /// relative to the file too. Of the variables without that prefix only [`JSON_FILE_ENV`] is read.
-    pub fn load_with(
-        path: &Path,
-        environment: &BTreeMap<String, String>,
-        worlds: &[&'static dyn World],
-    ) -> Result<Self, ConfigError> {
+    pub fn load_with(path: &Path, environment: &Environment, worlds: Worlds<'_>) -> Result<Self, ConfigError> {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
         let document = Document::new(&file, &text, environment);
         let table = DeTable::parse(&text).map_err(|error| one(document.not_toml(&error)))?;
         let root = Section::outermost(&document, table.get_ref());
-        let config = Self::from_document(&document, root, &file, worlds);
+        let config = Self::of(&document, root, &file, worlds);
         let problems = document.problems(&VARIABLES_ELSEWHERE);
         match config {
             Some(config) if problems.is_empty() => Ok(config),
@@ -196,10 +195,7 @@ impl Config {
     ///
     /// # Errors
     /// If the file cannot be read at all.
-    pub fn state_dir_of(
-        path: &Path,
-        worlds: &[&'static dyn World],
-    ) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
+    pub fn state_dir_of(path: &Path, worlds: Worlds<'_>) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
         let environment = environment()?;
         let error = match Self::load_with(path, &environment, worlds) {
             Ok(config) => return Ok((config.state_dir, None)),
@@ -256,21 +252,16 @@ impl Config {
     }
 
     /// The configuration of the document. `None` only if it has a problem.
-    fn from_document<'d>(
-        document: &'d Document<'d>,
-        mut root: Section<'d>,
-        file: &Path,
-        worlds: &[&'static dyn World],
-    ) -> Option<Self> {
+    fn of<'d>(document: &'d Document<'d>, mut root: Section<'d>, file: &Path, worlds: Worlds<'_>) -> Option<Self> {
         let state_dir = root.path(STATE_DIR);
         let state_dir = state_dir.unwrap_or_else(|| document.folder.join(STATE_DIR_DEFAULT));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
         let source = root.section("source");
         let all: Vec<About> = worlds.iter().map(|world| world.about()).collect();
-        let mut tables = Tables::new(&mut root, &all);
+        let mut tables = world::tables(&mut root, &all);
         let sections: Vec<Sections<'d>> = worlds.iter().map(|world| world.sections(&mut tables)).collect();
-        let etcd = EtcdBackend::read(tables.backends.section("etcd"), &state_dir);
-        let nftables = NftablesBackend::read(tables.backends.section("nftables"));
+        let etcd = etcd::read(tables.backends.section("etcd"), &state_dir);
+        let nftables = nftables::read(tables.backends.section("nftables"));
         // Reports the keys that no world took.
         drop(tables);
         let present = all.iter().zip(&sections);
@@ -296,11 +287,11 @@ impl Config {
             seed,
             etcd,
             nftables,
-            journal: Recording::read(root.section("journal")),
-            audit: AuditKept::read(root.section("audit")),
-            run: Run::read(root.section("run")),
-            admin: Admin::read(root.section("admin")),
-            telemetry: Telemetry::read(root.section("telemetry")),
+            journal: read_recording(root.section("journal")),
+            audit: read_audit(root.section("audit")),
+            run: read_run(root.section("run")),
+            admin: telemetry::read_admin(root.section("admin")),
+            telemetry: telemetry::read(root.section("telemetry")),
             election: election.filter(|_| is_elected),
             // The last: what is wrong with the other sections is reported in any case.
             worlds: worlds?,
@@ -308,70 +299,63 @@ impl Config {
     }
 }
 
-impl Recording {
-    fn read(mut section: Section<'_>) -> Self {
-        /// The newest segment is always kept, so any number is valid; more than a pebibyte is a typing error.
-        const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
-        let default = Options::default();
-        // Up to a minute: a busy host writes thousands of entries in a second, and beyond a minute `write` is the
-        // better choice.
-        let ms = section.whole("interval_ms", 1000, 1..=60_000);
-        let syncs = [
-            ("write", Sync::Write),
-            ("fsync", Sync::Fsync),
-            ("interval", Sync::Interval { ms }),
-        ];
-        let options = Options {
+fn read_recording(mut section: Section<'_>) -> Recording {
+    /// The newest segment is always kept, so any number is valid; more than a pebibyte is a typing error.
+    const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
+    let default = Options::default();
+    // Up to a minute: a busy host writes thousands of entries in a second, and beyond a minute `write` is the
+    // better choice.
+    let ms = section.whole("interval_ms", 1000, 1..=60_000);
+    let syncs = [
+        ("write", Sync::Write),
+        ("fsync", Sync::Fsync),
+        ("interval", Sync::Interval { ms }),
+    ];
+    Recording {
+        record: section.truth("record", true),
+        options: Options {
             sync: section.choice("sync", default.sync, &syncs),
             // From a few entries to the size that a pager can open.
             segment_bytes: section.whole("segment_bytes", default.segment_bytes, 1 << 12..=1 << 30),
             // An instance is rebuilt from a segment: a million entries take minutes.
             segment_entries: section.whole("segment_entries", default.segment_entries, 1..=1_000_000),
             keep_bytes: section.whole("keep_bytes", default.keep_bytes, KEEP_BYTES),
-        };
-        Self {
-            record: section.truth("record", true),
-            options,
-            // With less than a few segments, only the required data could be kept.
-            keep_total_bytes: section.whole("keep_total_bytes", 2 << 30, 1 << 20..=1 << 50),
-            keep_gone_days: section.whole("keep_gone_days", 30, KEEP_DAYS),
-        }
+        },
+        // With less than a few segments, only the required data could be kept.
+        keep_total_bytes: section.whole("keep_total_bytes", 2 << 30, 1 << 20..=1 << 50),
+        keep_gone_days: section.whole("keep_gone_days", 30, KEEP_DAYS),
     }
 }
 
 /// From today only to a hundred years.
 const KEEP_DAYS: RangeInclusive<u64> = 0..=36_500;
 
-impl AuditKept {
-    fn read(mut section: Section<'_>) -> Self {
-        /// The newest file, of up to 16 MiB, is always kept.
-        const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
-        Self {
-            keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
-            keep_days: section.whole("keep_days", 365, KEEP_DAYS),
-        }
+fn read_audit(mut section: Section<'_>) -> AuditKept {
+    /// The newest file, of up to 16 MiB, is always kept.
+    const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
+    AuditKept {
+        keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
+        keep_days: section.whole("keep_days", 365, KEEP_DAYS),
     }
 }
 
-impl Run {
-    fn read(mut section: Section<'_>) -> Self {
-        /// A day: a longer pause is in effect no resync and no retry.
-        const PAUSE_MS: RangeInclusive<u64> = 1..=86_400_000;
-        let run = Self {
-            // Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
-            workers: section.whole("workers", 4, 1..=256),
-            resync_ms: section.whole("resync_ms", 300_000, PAUSE_MS),
-            backoff_initial_ms: section.whole("backoff_initial_ms", 1000, PAUSE_MS),
-            backoff_max_ms: section.whole("backoff_max_ms", 300_000, PAUSE_MS),
-        };
-        let least = run.backoff_initial_ms;
-        let most = run.backoff_max_ms;
-        if most < least {
-            let text = format_args!("was {most}, must be at least `backoff_initial_ms`, {least}");
-            section.wrong_key("backoff_max_ms", text);
-        }
-        run
+fn read_run(mut section: Section<'_>) -> Run {
+    /// A day: a longer pause is in effect no resync and no retry.
+    const PAUSE_MS: RangeInclusive<u64> = 1..=86_400_000;
+    let run = Run {
+        // Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
+        workers: section.whole("workers", 4, 1..=256),
+        resync_ms: section.whole("resync_ms", 300_000, PAUSE_MS),
+        backoff_initial_ms: section.whole("backoff_initial_ms", 1000, PAUSE_MS),
+        backoff_max_ms: section.whole("backoff_max_ms", 300_000, PAUSE_MS),
+    };
+    let least = run.backoff_initial_ms;
+    let most = run.backoff_max_ms;
+    if most < least {
+        let text = format_args!("was {most}, must be at least `backoff_initial_ms`, {least}");
+        section.wrong_key("backoff_max_ms", text);
     }
+    run
 }
 
 /// The configuration file that `path` refers to.
@@ -383,7 +367,7 @@ fn file_of(path: &Path) -> PathBuf {
     }
 }
 
-fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
+fn environment() -> Result<Environment, ConfigError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let ours = ours.filter(|(name, _)| name.starts_with(document::PREFIX) || name == JSON_FILE_ENV);
     ours.map(|(name, value)| match value.into_string() {

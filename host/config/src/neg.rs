@@ -4,7 +4,6 @@
 //!
 //! This module never reads a token or a key: [`CredentialsAt`] says where to find them.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -16,9 +15,8 @@ use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 use trueup_sources::Kind;
 
-use super::keyed::{
-    At, Beside, Calls, Keyed, KeyedWorld, PlainWorld, Remote, Served, SimServer, read_rate_limit, read_token,
-};
+use super::keyed::{At, Beside, Calls, Keyed, KeyedWorld, PlainWorld, Remote, Served, SimServer, read_rate_limit};
+use super::lbaas::read_token;
 use super::section::{Given, LABEL, Layer, Section, is_label};
 use super::world::World;
 
@@ -77,7 +75,7 @@ pub const NEG: &dyn World = &KeyedWorld {
 
 fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
     // It is part of the generated names of NEGs.
-    let cluster = section.required("cluster", LABEL, |given| given.fitting(is_label));
+    let cluster = section.needs("cluster", LABEL, |given| given.fitting(is_label));
     let subnet = section.text("subnet", RESOURCE, is_resource_name);
     let label = "be the name of a label of Nodes, such as `example.com/subnet`";
     // `[PREFIX/]NAME`, as in Kubernetes. Checks each character; the API server checks the lengths.
@@ -126,27 +124,20 @@ impl Calls for Settings {
 }
 
 /// Where the host's credentials for Compute Engine are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsAt {
     /// `token_file` or `token_env`: a token that is sent unchanged.
+    #[error("{0}")]
     Token(TokenAt),
     /// `credentials_file`: the key of a service account.
+    #[error("the key file `{}`", .0.display())]
     KeyFile(PathBuf),
     /// No key is set: the host uses the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
+    #[error("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server")]
     ApplicationDefault,
     /// No key is set, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
+    #[error("none: [sim.compute] lets in any")]
     Simulated,
-}
-
-impl fmt::Display for CredentialsAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Token(token) => token.fmt(f),
-            Self::KeyFile(path) => write!(f, "the key file `{}`", path.display()),
-            Self::ApplicationDefault => f.write_str("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server"),
-            Self::Simulated => f.write_str("none: [sim.compute] lets in any"),
-        }
-    }
 }
 
 /// `[sim.compute]`: a simulated Compute Engine that the host starts. Without a token it accepts any.
@@ -228,7 +219,8 @@ fn read_sim(sim: &mut Section<'_>, of: Beside<'_, NegAdapter, NegBackend>) -> Op
     /// Up to ten minutes: the backend's own timeout is shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
 
-    let (_, mut token, _, backend) = of;
+    let (_, _, backend) = of;
+    let mut token = read_token(sim);
     let default = ServerConfig::default();
     let server = ServerConfig {
         token: None,

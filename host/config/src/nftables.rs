@@ -39,35 +39,32 @@ impl Default for NftablesProgram {
     }
 }
 
-impl NftablesBackend {
-    /// The value of the section; a placeholder if it has a problem.
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let kind = section.kind(&["nft", "simulated"], Some("nft"));
-        let (kind, in_file) = kind.unwrap_or_default();
-        // What `ip netns` accepts: a single file name of at most the kernel's `NAME_MAX`.
-        let is_namespace =
-            |name: &str| (1..=255).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != "..";
-        let must = "be the name of a network namespace, as `ip netns` lists it";
-        let namespace = section.text("namespace", must, is_namespace);
-        // A path is relative to the configuration; a bare name stays as it is.
-        let program = section.value("nft", "be a program's name or path", |given| match given.filled()? {
-            text if text.contains('/') => given.path(),
-            name => Some(PathBuf::from(name)),
-        });
-        let default = NftablesProgram::default();
-        // From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
-        // took two minutes, and the time grows faster than the number of services.
-        let timeout = section.duration("timeout_ms", default.timeout, 100..=3_600_000);
-        if in_file && kind != "nft" {
-            section.go_alone("nft", &["kind"]);
-        }
-        match kind {
-            "simulated" => Self::Simulated,
-            _ => Self::Nft(NftablesProgram {
-                namespace,
-                program: program.unwrap_or(default.program),
-                timeout,
-            }),
-        }
+/// The value of the section; a placeholder if it has a problem.
+pub(super) fn read(mut section: Section<'_>) -> NftablesBackend {
+    let (kind, in_file) = section.kind(&["nft", "simulated"], Some("nft"));
+    // What `ip netns` accepts: a single file name of at most the kernel's `NAME_MAX`.
+    let is_namespace =
+        |name: &str| (1..=255).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != "..";
+    let must = "be the name of a network namespace, as `ip netns` lists it";
+    let namespace = section.text("namespace", must, is_namespace);
+    // A path is relative to the configuration; a bare name stays as it is.
+    let program = section.value("nft", "be a program's name or path", |given| match given.filled()? {
+        text if text.contains('/') => given.path(),
+        name => Some(PathBuf::from(name)),
+    });
+    let default = NftablesProgram::default();
+    // From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
+    // took two minutes, and the time grows faster than the number of services.
+    let timeout = section.duration("timeout_ms", default.timeout, 100..=3_600_000);
+    if in_file && kind != "nft" {
+        section.go_alone("nft", &["kind"]);
+    }
+    match kind {
+        "simulated" => NftablesBackend::Simulated,
+        _ => NftablesBackend::Nft(NftablesProgram {
+            namespace,
+            program: program.unwrap_or(default.program),
+            timeout,
+        }),
     }
 }

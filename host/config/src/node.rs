@@ -93,7 +93,7 @@ pub enum InterfacesFrom {
 }
 
 /// An address of this node with the prefix length of its network.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The original text, such as `192.168.16.1/24`.
     pub text: String,
@@ -154,7 +154,7 @@ impl World for OfThisNode {
         let pods_of = name.clone();
         let read = move |reading: &Reading<'d>| {
             let nodesync = Guest::read(nodesync);
-            let service = OnService::read(service, adapter, renderers);
+            let service = read_service(service, adapter, renderers);
             Some(ThisNode {
                 source: reading.source.clone()?,
                 name: name?,
@@ -238,40 +238,38 @@ fn find_renderers<'d>(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves
     (listed.is_some(), sections, unlisted)
 }
 
-impl OnService {
-    fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
-        let is_present = service.is_present;
-        let (is_list, renderers, unlisted) = renderers;
-        if is_present && renderers.is_empty() {
-            let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
-            match is_list {
-                true => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
-                false => service.wrong(text),
-            }
+fn read_service<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<OnService> {
+    let is_present = service.is_present;
+    let (is_list, renderers, unlisted) = renderers;
+    if is_present && renderers.is_empty() {
+        let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
+        match is_list {
+            true => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
+            false => service.wrong(text),
         }
-        let guest = Guest::read(service);
-        let mut all = Vec::new();
-        for (name, section) in renderers {
-            if !section.is_present {
-                let meant = offer(name, unlisted.iter().copied());
-                let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
-                adapter.wrong_key("renderers", text);
-            }
-            all.push(Guest::read(section).map(|guest| (name, guest)));
-        }
-        let interfaces = read_interfaces(&mut adapter);
-        // Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
-        let resync_ms = adapter.whole("resync_ms", 3_600_000, 60_000..=604_800_000);
-        if !is_present {
-            return None;
-        }
-        Some(Self {
-            guest: guest?,
-            renderers: all.into_iter().collect::<Option<_>>()?,
-            interfaces: interfaces?,
-            resync_ms,
-        })
     }
+    let guest = Guest::read(service);
+    let mut all = Vec::new();
+    for (name, section) in renderers {
+        if !section.is_present {
+            let meant = offer(name, unlisted.iter().copied());
+            let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
+            adapter.wrong_key("renderers", text);
+        }
+        all.push(Guest::read(section).map(|guest| (name, guest)));
+    }
+    let interfaces = read_interfaces(&mut adapter);
+    // Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
+    let resync_ms = adapter.whole("resync_ms", 3_600_000, 60_000..=604_800_000);
+    if !is_present {
+        return None;
+    }
+    Some(OnService {
+        guest: guest?,
+        renderers: all.into_iter().collect::<Option<_>>()?,
+        interfaces: interfaces?,
+        resync_ms,
+    })
 }
 
 fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
@@ -300,7 +298,7 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
     let must = "be this node's name, as in Kubernetes";
     let is_address = |text: &str| text.parse::<IpAddr>().is_ok();
     let is_network = |text: &str| Address::parse(text).is_some();
-    let name = section.required("name", must, |given| given.fitting(is_filled));
+    let name = section.needs("name", must, |given| given.fitting(is_filled));
     let must = "be an address with its network's prefix length, such as `192.168.16.1/24`";
     let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
     let host_ips = section.texts("host_ips", ADDRESS, is_address);

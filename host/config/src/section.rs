@@ -43,6 +43,9 @@ pub(super) struct Section<'d> {
     note: &'static str,
 }
 
+/// The name of a key.
+type Key = &'static str;
+
 /// An unsigned whole number.
 pub(super) trait Whole: TryFrom<u64> + PartialOrd + Display + Copy {}
 
@@ -104,7 +107,7 @@ impl<'d> Section<'d> {
     }
 
     /// Reports why a key that an operator may expect does not exist, if the file contains it.
-    pub(super) fn refuse(&mut self, key: &'static str, text: impl Display) {
+    pub(super) fn refuse(&mut self, key: Key, text: impl Display) {
         if self.has(key) {
             self.refused.push(key);
             self.wrong_key(key, text);
@@ -149,7 +152,7 @@ impl<'d> Section<'d> {
     }
 
     /// The subsection with the name `key`.
-    pub(super) fn section(&mut self, key: &'static str) -> Section<'d> {
+    pub(super) fn section(&mut self, key: Key) -> Section<'d> {
         self.known.push(key);
         let path = self.path_of(key);
         let entry = self.table.and_then(|table| table.get_key_value(key));
@@ -167,7 +170,7 @@ impl<'d> Section<'d> {
     }
 
     /// A scalar, from any of the layers.
-    pub(super) fn given(&mut self, key: &'static str) -> Option<Given<'d>> {
+    pub(super) fn given(&mut self, key: Key) -> Option<Given<'d>> {
         self.known.push(key);
         let path = self.path_of(key);
         self.document.register(&path, true);
@@ -183,12 +186,7 @@ impl<'d> Section<'d> {
 
     /// A typed scalar. `None` if it is absent. `None` and a problem if `read` rejects it; the problem says what it
     /// `must` be.
-    pub(super) fn value<T>(
-        &mut self,
-        key: &'static str,
-        must: impl Display,
-        read: impl FnOnce(&Given<'d>) -> Option<T>,
-    ) -> Option<T> {
+    pub(super) fn value<T>(&mut self, key: Key, must: &str, read: impl FnOnce(&Given<'d>) -> Option<T>) -> Option<T> {
         let given = self.given(key)?;
         let value = read(&given);
         if value.is_none() {
@@ -198,12 +196,7 @@ impl<'d> Section<'d> {
     }
 
     /// The same, but absence is a problem too.
-    pub(super) fn required<T>(
-        &mut self,
-        key: &'static str,
-        must: impl Display,
-        read: impl FnOnce(&Given<'d>) -> Option<T>,
-    ) -> Option<T> {
+    pub(super) fn needs<T>(&mut self, key: Key, must: &str, read: impl FnOnce(&Given<'d>) -> Option<T>) -> Option<T> {
         if self.given(key).is_none() {
             self.missing(key, format_args!("must {must}"));
         }
@@ -219,72 +212,67 @@ impl<'d> Section<'d> {
     }
 
     /// A whole number in a range.
-    pub(super) fn whole<T: Whole>(&mut self, key: &'static str, default: T, range: RangeInclusive<T>) -> T {
+    pub(super) fn whole<T: Whole>(&mut self, key: Key, default: T, range: RangeInclusive<T>) -> T {
         self.optional_whole(key, range).unwrap_or(default)
     }
 
     /// A whole number in a range. `None` if it is absent.
-    pub(super) fn optional_whole<T: Whole>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T> {
+    pub(super) fn optional_whole<T: Whole>(&mut self, key: Key, range: RangeInclusive<T>) -> Option<T> {
         let must = format!("be a whole number from {} to {}", range.start(), range.end());
-        self.value(key, must, |given| {
+        self.value(key, &must, |given| {
             let number = T::try_from(given.whole()?).ok()?;
             range.contains(&number).then_some(number)
         })
     }
 
     /// A number of milliseconds in a range.
-    pub(super) fn duration(&mut self, key: &'static str, default: Duration, range_ms: RangeInclusive<u64>) -> Duration {
+    pub(super) fn duration(&mut self, key: Key, default: Duration, range_ms: RangeInclusive<u64>) -> Duration {
         self.optional_whole(key, range_ms)
             .map_or(default, Duration::from_millis)
     }
 
     /// `true` or `false`.
-    pub(super) fn truth(&mut self, key: &'static str, default: bool) -> bool {
+    pub(super) fn truth(&mut self, key: Key, default: bool) -> bool {
         self.value(key, "be true or false", Given::truth).unwrap_or(default)
     }
 
     /// A path.
-    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, key: Key) -> Option<PathBuf> {
         self.value(key, "be a path", Given::path)
     }
 
     /// One of a few fixed words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&str, T)]) -> T {
+    pub(super) fn choice<T: Copy>(&mut self, key: Key, default: T, choices: &[(&str, T)]) -> T {
         let read = |given: &Given<'d>| chosen(given.text()?, choices);
-        let chosen = self.value(key, format_args!("be {}", words(choices)), read);
+        let chosen = self.value(key, &format!("be {}", words(choices)), read);
         chosen.unwrap_or(default)
     }
 
     /// `kind`: one of a few fixed words, and whether the file says so: if a variable does, the file may keep the keys
-    /// of another kind. Without a `usual` one, absence is a problem, and then the result is `None`.
-    pub(super) fn kind(&mut self, kinds: &[&'static str], usual: Option<&'static str>) -> Option<(&'static str, bool)> {
+    /// of another kind. Without a `usual` one, absence is a problem, and then the word is empty.
+    pub(super) fn kind(&mut self, kinds: &[&'static str], usual: Option<&'static str>) -> (&'static str, bool) {
         let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
         let must = format!("be {}", words(&kinds));
         let read = |given: &Given<'d>| Some((chosen(given.text()?, &kinds)?, given.layer() == Layer::File));
         match usual {
-            None => self.required("kind", must, read),
-            Some(usual) => self.value("kind", must, read).or(Some((usual, true))),
+            None => self.needs("kind", &must, read).unwrap_or_default(),
+            Some(usual) => self.value("kind", &must, read).unwrap_or((usual, true)),
         }
     }
 
     /// A text that `fits`. `None` if it is absent.
-    pub(super) fn text(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Option<String> {
+    pub(super) fn text(&mut self, key: Key, must: &str, fits: impl Fn(&str) -> bool) -> Option<String> {
         self.value(key, must, |given| given.fitting(fits))
     }
 
     /// A list of distinct texts that each `fit`. Empty if it is absent.
-    pub(super) fn texts(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(super) fn texts(&mut self, key: Key, must: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
         let read = |text: &str| fits(text).then(|| text.to_owned());
         self.list(key, must, read).unwrap_or_default()
     }
 
     /// A list of distinct texts, each parsed by `read`. `None` if it is absent.
-    pub(super) fn list<T: PartialEq>(
-        &mut self,
-        key: &'static str,
-        must: &str,
-        read: impl Fn(&str) -> Option<T>,
-    ) -> Option<Vec<T>> {
+    pub(super) fn list<T: Eq>(&mut self, key: Key, must: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
         let (path, items) = self.array(key)?;
         let mut values = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
@@ -304,9 +292,9 @@ impl<'d> Section<'d> {
     }
 
     /// The same, but absence and an empty list are problems too.
-    pub(super) fn filled_list<T: PartialEq>(
+    pub(super) fn filled_list<T: Eq>(
         &mut self,
-        key: &'static str,
+        key: Key,
         must: &str,
         least: &str,
         read: impl Fn(&str) -> Option<T>,
@@ -320,7 +308,7 @@ impl<'d> Section<'d> {
     }
 
     /// A list of a type that another part of the program defines, whose own errors describe the mistakes.
-    pub(super) fn items<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<Vec<T>> {
+    pub(super) fn items<T: DeserializeOwned>(&mut self, key: Key) -> Option<Vec<T>> {
         let (path, items) = self.array(key)?;
         let read = |(index, item): (usize, &Spanned<DeValue<'_>>)| {
             let path = format!("{path}[{index}]");
@@ -368,7 +356,7 @@ impl<'d> Section<'d> {
         self.table?.get(key)?.get_ref().as_array()
     }
 
-    fn array(&mut self, key: &'static str) -> Option<(String, &'d DeArray<'d>)> {
+    fn array(&mut self, key: Key) -> Option<(String, &'d DeArray<'d>)> {
         let (path, value) = self.only_in_file(key)?;
         let items = value.get_ref().as_array();
         if items.is_none() {
@@ -378,7 +366,7 @@ impl<'d> Section<'d> {
     }
 
     /// A table with any content, as JSON. Empty if it is absent.
-    pub(super) fn json_object(&mut self, key: &'static str) -> serde_json::Map<String, Value> {
+    pub(super) fn json_object(&mut self, key: Key) -> serde_json::Map<String, Value> {
         let Some((path, value)) = self.only_in_file(key) else {
             return serde_json::Map::new();
         };
@@ -389,7 +377,7 @@ impl<'d> Section<'d> {
         self.document.json_object(&path, table)
     }
 
-    fn only_in_file(&mut self, key: &'static str) -> Option<(String, &'d Spanned<DeValue<'d>>)> {
+    fn only_in_file(&mut self, key: Key) -> Option<(String, &'d Spanned<DeValue<'d>>)> {
         self.known.push(key);
         let path = self.path_of(key);
         self.document.register(&path, false);

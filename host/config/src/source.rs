@@ -23,7 +23,7 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
         return Some(Source::Kubernetes(read_cluster(cluster, needed, pods_of)));
     }
     let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
-    let manifests = section.required("manifests", must, Given::path);
+    let manifests = section.needs("manifests", must, Given::path);
     manifests.map(Source::Manifests)
 }
 

@@ -3,7 +3,6 @@
 //! `[admin]` adds HTTP addresses to the control socket. The data names every Service and address, so only this machine
 //! may read it. Liveness and metrics, which a kubelet and Prometheus read from outside, have their own address.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,39 +18,30 @@ pub struct Admin {
 }
 
 /// An address to listen on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminAt {
     /// On loopback. Port 0 takes a free port.
+    #[error("{0}")]
     Tcp(SocketAddr),
     /// On a unix socket, for the host's user and root.
+    #[error("unix:{}", .0.display())]
     Unix(PathBuf),
 }
 
-impl fmt::Display for AdminAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+pub(super) fn read_admin(mut section: Section<'_>) -> Admin {
+    let must = "be a loopback address with a port, such as `127.0.0.1:9482`, or `unix:PATH`; health and metrics alone \
+                may be on any address: `metrics_listen`";
+    let listen = section.value("listen", must, |given| {
+        let text = given.filled()?;
+        if let Some(path) = text.strip_prefix("unix:") {
+            return (!path.is_empty()).then(|| AdminAt::Unix(given.folder.join(path)));
         }
-    }
-}
-
-impl Admin {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let must = "be a loopback address with a port, such as `127.0.0.1:9482`, or `unix:PATH`; health and metrics alone \
-                    may be on any address: `metrics_listen`";
-        let listen = section.value("listen", must, |given| {
-            let text = given.filled()?;
-            if let Some(path) = text.strip_prefix("unix:") {
-                return (!path.is_empty()).then(|| AdminAt::Unix(given.folder.join(path)));
-            }
-            let address: SocketAddr = text.parse().ok()?;
-            address.ip().is_loopback().then_some(AdminAt::Tcp(address))
-        });
-        let must = "be an address with a port, such as `0.0.0.0:9483`";
-        let metrics_listen = section.value("metrics_listen", must, |given| given.text()?.parse().ok());
-        Self { listen, metrics_listen }
-    }
+        let address: SocketAddr = text.parse().ok()?;
+        address.ip().is_loopback().then_some(AdminAt::Tcp(address))
+    });
+    let must = "be an address with a port, such as `0.0.0.0:9483`";
+    let metrics_listen = section.value("metrics_listen", must, |given| given.text()?.parse().ok());
+    Admin { listen, metrics_listen }
 }
 
 /// `[telemetry]`: what the host reports beyond its metrics.
@@ -93,24 +83,21 @@ impl LogFormat {
     }
 }
 
-impl Telemetry {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let url = "be the URL of a collector, such as http://127.0.0.1:4318";
-        let otlp = section.value("otlp", url, |given| {
+pub(super) fn read(mut section: Section<'_>) -> Telemetry {
+    let url = "be the URL of a collector, such as http://127.0.0.1:4318";
+    let sample = section.value("sample", "be a number from 0 to 1", |given| {
+        given.number().filter(|part| (0.0..=1.0).contains(part))
+    });
+    Telemetry {
+        log: section.choice("log", LogFormat::default(), &FORMATS),
+        otlp: section.value("otlp", url, |given| {
             let text = given.filled()?;
             let url = url::Url::parse(text).ok()?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
             // The log shows the URL. Secrets belong in `OTEL_EXPORTER_OTLP_HEADERS`.
             let is_public = url.username().is_empty() && url.password().is_none();
             (is_http && is_public).then(|| text.trim_end_matches('/').to_owned())
-        });
-        let sample = section.value("sample", "be a number from 0 to 1", |given| {
-            given.number().filter(|part| (0.0..=1.0).contains(part))
-        });
-        Self {
-            log: section.choice("log", LogFormat::default(), &FORMATS),
-            otlp,
-            sample: sample.unwrap_or(1.0),
-        }
+        }),
+        sample: sample.unwrap_or(1.0),
     }
 }

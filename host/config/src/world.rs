@@ -105,20 +105,17 @@ pub trait Settings: Any + Debug + Send + Sync + DynClone {
 
 dyn_clone::clone_trait_object!(Settings);
 
-impl<'d> Tables<'d> {
-    pub(super) fn new(root: &mut Section<'d>, worlds: &[About]) -> Self {
-        let mut guests_of_worlds: Vec<_> = worlds.iter().flat_map(|about| about.guests.clone()).collect();
-        guests_of_worlds.sort_unstable();
-        Self {
-            guests: root.section("guests").of_names(
-                "guest",
-                "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it",
-            ),
-            adapters: root.section("adapter"),
-            backends: root.section("backend"),
-            sims: root.section("sim"),
-            guests_of_worlds,
-        }
+/// Takes the tables of all worlds out of the outermost section.
+pub(super) fn tables<'d>(root: &mut Section<'d>, worlds: &[About]) -> Tables<'d> {
+    let mut guests_of_worlds: Vec<_> = worlds.iter().flat_map(|about| about.guests.clone()).collect();
+    guests_of_worlds.sort_unstable();
+    let note = "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it";
+    Tables {
+        guests: root.section("guests").of_names("guest", note),
+        adapters: root.section("adapter"),
+        backends: root.section("backend"),
+        sims: root.section("sim"),
+        guests_of_worlds,
     }
 }
 
@@ -154,9 +151,8 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
         let readers = worlds.iter().filter(|about| !about.needs.is_empty());
         let adapters: Vec<_> = readers.map(|about| about.adapter).collect();
         let adapters = adapters.join(", or ");
-        source.wrong(format_args!(
-            "[source] needs an adapter that takes from it: add {adapters}"
-        ));
+        let text = format_args!("[source] needs an adapter that takes from it: add {adapters}");
+        source.wrong(text);
     }
 }
 

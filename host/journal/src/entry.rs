@@ -168,10 +168,8 @@ pub fn first_asks(entries: &[Entry]) -> &[Entry] {
 impl Entry {
     /// The call that it begins. `None` if it is another event.
     pub fn call(&self) -> Option<&Call> {
-        match &self.event {
-            Event::Call(call) => Some(call),
-            _ => None,
-        }
+        let Event::Call(call) = &self.event else { return None };
+        Some(call)
     }
 
     /// Parses one line, without its newline. Unknown, missing and repeated keys are errors.

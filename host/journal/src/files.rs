@@ -68,14 +68,13 @@ impl Files {
     /// A pool that keeps at most `open_max` files open, and at least one. If a file is evicted while it is being
     /// written, it closes after that write.
     pub fn new(open_max: usize) -> Self {
-        let pool = Pool {
-            last_owner: 0,
-            open: LruCache::new(NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN)),
-            #[cfg(test)]
-            synced: Vec::new(),
-        };
         Self {
-            pool: Arc::new(Mutex::new(pool)),
+            pool: Arc::new(Mutex::new(Pool {
+                last_owner: 0,
+                open: LruCache::new(NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN)),
+                #[cfg(test)]
+                synced: Vec::new(),
+            })),
             in_use: Arc::default(),
             written: Arc::default(),
         }

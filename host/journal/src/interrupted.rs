@@ -51,13 +51,6 @@ pub struct GivenAgain {
     pub differs: Option<(Asked, Asked)>,
 }
 
-impl PartialEq for Ask {
-    fn eq(&self, other: &Self) -> bool {
-        let [answer, others] = [self, other].map(|ask| ask.answer.as_deref().map(RawValue::get));
-        self.name == other.name && self.args.get() == other.args.get() && answer == others
-    }
-}
-
 impl Interrupted {
     /// Whether `other` records the same call.
     pub fn is(&self, other: &Self) -> bool {
@@ -91,6 +84,7 @@ impl Interrupted {
             Some(found) => !found.is(kept),
             None => newest.and_then(Segment::last_call_at_ms) >= Some(kept.at_ms),
         };
+        let texts = |of: &Self| Vec::from_iter(of.answers.iter().map(|ask| serde_json::to_string(ask).ok()));
         Ok(match (found, kept) {
             // The host stopped before it could forget it. In a segment after this one, nothing would show that it has
             // ended.
@@ -100,7 +94,7 @@ impl Interrupted {
             }
             // Two records of one call: in the newest segment, and where it ran first. The longer one counts: it may
             // have been killed again earlier than the first time.
-            (Some(found), Some(kept)) if !kept.answers.starts_with(&found.answers) => Some(found),
+            (Some(found), Some(kept)) if !texts(&kept).starts_with(&texts(&found)) => Some(found),
             (found, kept) => kept.or(found),
         })
     }

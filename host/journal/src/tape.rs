@@ -3,14 +3,13 @@
 //! It records to a journal, keeps entries in memory, replays a segment, or does nothing. The answering code can't tell
 //! which: the binding of an import passes the question and a closure that would answer it.
 //!
-//! `tape/recording.rs` records, `tape/replay.rs` compares entry by entry in a replay, and `tape/decisions.rs` compares
-//! decisions; `tape/progress.rs` is what both have in common.
+//! `tape/recording.rs` records, `tape/progress.rs` compares entry by entry in a replay, and `tape/decisions.rs`
+//! compares decisions with it.
 
 mod decisions;
 mod progress;
 mod questions;
 mod recording;
-mod replay;
 
 use std::sync::Arc;
 
@@ -58,12 +57,10 @@ pub enum TapeError {
     Misplaced(&'static str),
 }
 
-impl TapeError {
-    fn unwritable(name: &str) -> impl FnOnce(serde_json::Error) -> Self {
-        |source| Self::Unwritable {
-            name: name.to_owned(),
-            source,
-        }
+fn unwritable(name: &str) -> impl FnOnce(serde_json::Error) -> TapeError {
+    |source| TapeError::Unwritable {
+        name: name.to_owned(),
+        source,
     }
 }
 
@@ -200,7 +197,7 @@ impl Tape {
     pub fn begin_call_by(&mut self, at_ms: u64, name: &str, args: &RawValue, of: Origin<'_>) -> Result<(), TapeError> {
         match &mut self.0 {
             Mode::Off => Ok(()),
-            Mode::Record(recording) => recording.begin_call(at_ms, name, args, of),
+            Mode::Record(recording) => recording.begin_call((at_ms, name, args), of),
             _ => Err(TapeError::Misplaced("a replay takes its calls from the recording")),
         }
     }
@@ -305,9 +302,9 @@ impl Tape {
     }
 
     fn recording_mut(&mut self) -> Option<&mut Recording> {
-        match &mut self.0 {
-            Mode::Record(recording) => Some(recording),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
-        }
+        let Mode::Record(recording) = &mut self.0 else {
+            return None;
+        };
+        Some(recording)
     }
 }

@@ -138,10 +138,8 @@ async fn looked(probe: Probe<'_>, is_cluster: bool) -> Finding {
     }
     let found = timeout(PATIENCE, probe.found).await.unwrap_or_else(|_| {
         let text = format!("no answer within {} s", PATIENCE.as_secs());
-        Err(Problem::new(
-            text,
-            "check that it runs, and that this machine reaches it",
-        ))
+        let next = "check that it runs, and that this machine reaches it";
+        Err(Problem::new(text, next))
     });
     Finding::of(probe.check, found)
 }
@@ -183,11 +181,9 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
 }
 
 fn no_grant(missing: &NoGrant) -> Finding {
-    let next = format!(
-        "add `{}` to `grants` of [guests.{}], as a part of what is there of that name",
-        missing.add, missing.guest
-    );
-    let check = format!("grants {}", missing.guest);
+    let (add, guest) = (&missing.add, missing.guest);
+    let next = format!("add `{add}` to `grants` of [guests.{guest}], as a part of what is there of that name");
+    let check = format!("grants {guest}");
     Finding::wrong(check, Mark::Failed, Problem::new(missing, next))
 }
 

@@ -140,7 +140,14 @@ pub(crate) fn complete(routes: Router) -> Router {
 
 /// For an address that a browser can reach: only reads, and only requests that name this machine.
 pub(crate) fn read_only(routes: Router) -> Router {
-    routes.layer(middleware::from_fn(only_reads))
+    routes.layer(middleware::from_fn(async |request: Request, next: Next| {
+        if matches!(*request.method(), Method::GET | Method::HEAD) {
+            return next.run(request).await;
+        }
+        let error = "nothing is changed here: use the `trueup` commands, which ask the host's control socket";
+        let refused = Refused(StatusCode::METHOD_NOT_ALLOWED, error.to_owned());
+        ([(header::ALLOW, "GET, HEAD")], refused).into_response()
+    }))
 }
 
 /// Like [`read_only`], for requests over TCP.
@@ -151,13 +158,4 @@ pub(crate) fn local(routes: Router) -> Router {
             Err(why) => Refused(StatusCode::FORBIDDEN, why).into_response(),
         },
     ))
-}
-
-async fn only_reads(request: Request, next: Next) -> Response {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
-    let error = "nothing is changed here: use the `trueup` commands, which ask the host's control socket";
-    let refused = Refused(StatusCode::METHOD_NOT_ALLOWED, error.to_owned());
-    ([(header::ALLOW, "GET, HEAD")], refused).into_response()
 }

@@ -276,9 +276,8 @@ impl Inferred {
                 0 => "no call destroyed anything".to_owned(),
                 max => format!("one call destroyed {} at most", counted(max, "object", "objects")),
             };
-            lines.push(format!(
-                "# {destroyed}; a limit of {capability} would be: destroy_max = {max}"
-            ));
+            let limit = format!("a limit of {capability} would be: destroy_max = {max}");
+            lines.push(format!("# {destroyed}; {limit}"));
         }
         for of in &self.refused {
             let times = counted(of.times, "time", "times");

@@ -94,10 +94,8 @@ pub(crate) fn nested(state_dir: &Path) -> Option<Problem> {
     let mut inside = std::fs::read_dir(state_dir).ok()?.flatten().map(|entry| entry.path());
     let nested = inside.find(|path| path.join(LOCK).is_file())?;
     let (shown, name) = (state_dir.display(), nested.file_name()?.display());
-    let next = format!(
-        "to go on with that one, type `mv {shown} {shown}.before && mv {shown}.before/{name} {shown}`; to go on with this one, \
-         move that one elsewhere"
-    );
+    let mv = format!("mv {shown} {shown}.before && mv {shown}.before/{name} {shown}");
+    let next = format!("to go on with that one, type `{mv}`; to go on with this one, move that one elsewhere");
     let text = format!("{shown}: another state folder is in it, {}", nested.display());
     Some(Problem::new(text, next))
 }

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::progress::{Missing, Progress, compare_values, given};
 use super::questions::{CallQuestions, Kind, OnePart, Questions, parts_of};
-use super::{Known, TapeError};
+use super::{Known, TapeError, unwritable};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Call, Ending};
@@ -58,7 +58,7 @@ impl Decisions {
     /// The recorded answer. `None` if the host must answer, whose clock and randomness are the same each time.
     pub(super) fn given<R: DeserializeOwned>(&mut self, name: &str, args: &impl Serialize) -> Known<R> {
         self.progress.check_may_ask()?;
-        let args = serde_json::to_value(args).map_err(TapeError::unwritable(name))?;
+        let args = serde_json::to_value(args).map_err(unwritable(name))?;
         let found = self.answer(name, &args).and_then(|found| {
             let answer = found.map(|(n, answer)| given(n, name, &answer));
             answer.transpose().map_err(Some)

@@ -1,17 +1,22 @@
 //! How far a replay has come in its recording, what it has found, and how questions and results compare under the
-//! rules: the same for a replay entry by entry and for a comparison of decisions.
+//! rules: the same for a replay entry by entry, which is all here, and for a comparison of decisions.
+//!
+//! The first divergence is kept, and from then on every question is refused, since later differences follow from the
+//! first. If the recording itself has no more to compare (it ends inside a call, or the call was cut short by deadline,
+//! memory or cancellation), the guest is stopped at its next question; this is not a divergence.
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::TapeError;
 use super::questions::OnePart;
+use super::{TapeError, unwritable};
 use crate::accepted::{Accepted, result_of};
 use crate::difference::{Difference, differences_under};
-use crate::divergence::{Divergence, Outcome, Reads, Tally};
+use crate::divergence::{Asked, Divergence, Outcome, Reads, Tally};
 use crate::entry::{Ask, Call, Ending, Entry, Event, first_asks};
 use crate::reader::Segment;
 
@@ -68,7 +73,7 @@ impl Progress {
     }
 
     /// The next entry to use.
-    pub(super) fn entry(&self) -> Option<&Entry> {
+    fn entry(&self) -> Option<&Entry> {
         self.entries.get(self.at)
     }
 
@@ -236,6 +241,86 @@ impl Progress {
             Phase::Starting | Phase::Between => None,
         }
     }
+
+    // Entry by entry: the same questions in the same order.
+
+    /// The recorded answer, or why the guest gets none.
+    pub(super) fn answer<R: DeserializeOwned>(&mut self, name: &str, args: &impl Serialize) -> Result<R, TapeError> {
+        self.check_may_ask()?;
+        let args = serde_json::to_vec(args).map_err(unwritable(name))?;
+        let (answer, accepted) = self.look_up(name, &args).map_err(|missing| self.stop(missing))?;
+        self.accepted_count += accepted;
+        self.at += 1;
+        Ok(answer)
+    }
+
+    /// The recorded answer to the current question, which must be that of the next entry; and 1 if it differs from the
+    /// recorded one as rules allow, else 0.
+    fn look_up<R: DeserializeOwned>(&mut self, name: &str, args: &[u8]) -> Result<(R, u64), Missing> {
+        let asked = || Asked::new(name, String::from_utf8_lossy(args));
+        let Some(Entry { n, event }) = self.entry() else {
+            return Err(None);
+        };
+        let n = *n;
+        let diverged = |divergence| Some(Outcome::Diverged { n, divergence });
+        match event {
+            Event::Ask(ask) if ask.name == name => {
+                let accepted = compare_args(ask, args, &self.accepted).map_err(diverged)?;
+                let Some(answer) = &ask.answer else {
+                    // What ended the call at this question is in the next entry.
+                    self.at += 1;
+                    return Err(None);
+                };
+                Ok((given(n, name, answer).map_err(Some)?, accepted))
+            }
+            Event::Ask(ask) => Err(diverged(Divergence::Question {
+                recorded: Asked::new(&ask.name, ask.args.get()),
+                asked: asked(),
+            })),
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Err(None),
+            _ => Err(Some(Outcome::AskedUnrecorded {
+                n,
+                asked: asked(),
+                elsewhere: None,
+            })),
+        }
+    }
+
+    /// The next recorded call, if the guest has asked everything before it.
+    pub(super) fn next_call(&mut self) -> Option<(u64, Call)> {
+        if !self.may_begin_call() {
+            return None;
+        }
+        let call = self.begin_call();
+        if call.is_none()
+            && let Some(&Entry { n, .. }) = self.entry()
+        {
+            // Questions of `init` and `restore` in the recording that were not asked now.
+            self.diverge(self.unused(n, None));
+        }
+        call
+    }
+
+    /// Compares how the call ended, after all its questions.
+    pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
+        if let Some(compared) = self.compare_ending(ending)? {
+            let n = self.next_n();
+            if !self.asks_left().is_empty() {
+                return Err(self.diverge(self.unused(n, compared.err())));
+            }
+            compared.map_err(|divergence| self.diverge(Outcome::Diverged { n, divergence }))?;
+        }
+        self.leave_call();
+        Ok(())
+    }
+
+    fn unused(&self, n: u64, ending: Option<Divergence>) -> Outcome {
+        Outcome::Unused {
+            n,
+            count: self.asks_left().len() as u64,
+            ending: ending.map(Box::new),
+        }
+    }
 }
 
 /// Why a call, with the number of its entry, can't be compared to its end; `ending` is the entry after its recorded
@@ -267,7 +352,7 @@ pub(super) type Missing = Option<Outcome>;
 pub(super) type Compared = Result<u64, Divergence>;
 
 /// Compare bytes first, since the same guest gives the same text; then values.
-pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Compared {
+fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Compared {
     if ask.args.get().as_bytes() == replayed {
         return Ok(0);
     }
@@ -282,23 +367,21 @@ pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart,
     if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
         differences.extend(differences_under(&format!("args.{list}[{at}]"), recorded, replayed));
     }
-    judged(differences, name, accepted, |differences| {
+    judged(differences, name, accepted).map_err(|differences| {
         let ask = name.to_owned();
         Divergence::Args { ask, differences }
     })
 }
 
 /// How the differences of an entry count under the rules.
-fn judged(
-    differences: Vec<Difference>,
-    entry: &str,
-    accepted: &Accepted,
-    divergence: impl FnOnce(Vec<Difference>) -> Divergence,
-) -> Compared {
+///
+/// # Errors
+/// Those that no rule accepts.
+fn judged(differences: Vec<Difference>, entry: &str, accepted: &Accepted) -> Result<u64, Vec<Difference>> {
     let differs = u64::from(!differences.is_empty());
     match accepted.left(entry, differences) {
         left if left.is_empty() => Ok(differs),
-        left => Err(divergence(left)),
+        left => Err(left),
     }
 }
 
@@ -327,7 +410,7 @@ fn compare_endings(call: &str, recorded: &Ending, replayed: &Ending, same_guest:
             let recorded = recorded.get().as_bytes();
             let replayed = replayed.get().as_bytes();
             let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
-            judged(differences, &result_of(call), rules, |differences| {
+            judged(differences, &result_of(call), rules).map_err(|differences| {
                 let call = call.to_owned();
                 Divergence::Result { call, differences }
             })

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Origin, TapeError};
+use super::{Origin, TapeError, unwritable};
 use crate::divergence::Asked;
 use crate::entry::{Ask, Ending, Entry, Header, Kind, Position};
 use crate::interrupted::GivenAgain;
@@ -28,10 +28,8 @@ const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Recording {
     pub(super) sink: Sink,
     line: Vec<u8>,
-    /// The line holds a question with its arguments, and no answer yet.
-    pending: bool,
-    /// Where the arguments of that question begin in the line.
-    args_at: usize,
+    /// If the line holds a question with its arguments, and no answer yet: where the arguments begin.
+    pending: Option<usize>,
     /// Answers that the next call, or the current one, gets again.
     pub(super) again: Option<Box<Again>>,
 }
@@ -51,15 +49,14 @@ impl Recording {
         Self {
             sink,
             line: Vec::new(),
-            pending: false,
-            args_at: 0,
+            pending: None,
             again: None,
         }
     }
 
     /// The repeated answer to the last question; `None` if it must be asked live.
     pub(super) fn again<R: DeserializeOwned>(&mut self, name: &str) -> Option<R> {
-        let args = self.line.get(self.args_at..)?;
+        let args = self.line.get(self.pending?..)?;
         self.again.as_mut()?.answer(name, args)
     }
 
@@ -68,12 +65,12 @@ impl Recording {
         self.leave_unanswered()?;
         self.sink.check(Kind::Ask { answered: true })?;
         line::ask(&mut self.line, self.sink.next_n(), name);
-        self.args_at = self.line.len();
+        let args_at = self.line.len();
         if let Err(error) = serde_json::to_writer(&mut self.line, args) {
             self.line.clear();
-            return Err(TapeError::unwritable(name)(error));
+            return Err(unwritable(name)(error));
         }
-        self.pending = true;
+        self.pending = Some(args_at);
         Ok(())
     }
 
@@ -87,22 +84,16 @@ impl Recording {
         self.line.extend_from_slice(line::ANSWER);
         if let Err(error) = serde_json::to_writer(&mut self.line, &answer) {
             self.line.truncate(question_bytes);
-            return Err(TapeError::unwritable(name)(error));
+            return Err(unwritable(name)(error));
         }
-        self.pending = false;
+        self.pending = None;
         self.write(Kind::Ask { answered: true })?;
         Ok(answer)
     }
 
-    pub(super) fn begin_call(
-        &mut self,
-        at_ms: u64,
-        name: &str,
-        args: &RawValue,
-        of: Origin<'_>,
-    ) -> Result<(), TapeError> {
+    pub(super) fn begin_call(&mut self, call: (u64, &str, &RawValue), of: Origin<'_>) -> Result<(), TapeError> {
         self.leave_unanswered()?;
-        line::call(&mut self.line, self.sink.next_n(), (at_ms, name, args), of);
+        line::call(&mut self.line, self.sink.next_n(), call, of);
         self.write(Kind::Call)
     }
 
@@ -130,9 +121,9 @@ impl Recording {
 
     /// Records the pending question, if there is one, as one that was never answered.
     fn leave_unanswered(&mut self) -> Result<(), TapeError> {
-        match std::mem::take(&mut self.pending) {
-            true => self.write(Kind::Ask { answered: false }),
-            false => Ok(()),
+        match self.pending.take() {
+            Some(_) => self.write(Kind::Ask { answered: false }),
+            None => Ok(()),
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -86,7 +85,10 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
     of_source(&mut all, &status);
     of_keys(&mut all, reads, &status);
     of_guests(&mut all, reads, &status);
-    of_process(&mut all);
+    for (name, value) in process_gauges() {
+        all.gauge(name, &[], value);
+    }
+    all.add("process_cpu_seconds_total", &[], families::counter(cpu_seconds()));
     all.gauge("trueup_loops_late", &[], number(reads.host_status.late().len()));
     // The guests' series come last, unchanged: a name that the host uses stays the host's.
     let samples = reads.metrics.samples();
@@ -204,13 +206,6 @@ fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
     }
 }
 
-fn of_process(all: &mut Series) {
-    for (name, value) in process_gauges() {
-        all.gauge(name, &[], value);
-    }
-    all.add("process_cpu_seconds_total", &[], families::counter(cpu_seconds()));
-}
-
 /// A series of a guest, or one that a backend of the host keeps.
 fn kept(all: &mut Families, sample: &Sample) {
     let labels = sample.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -294,9 +289,7 @@ fn number_of(text: &str, name: &str) -> Option<u64> {
 /// How long the process has used processors.
 fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
-    let whole = u64::try_from(used.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(used.tv_nsec).unwrap_or_default();
-    Duration::new(whole, nanos).as_secs_f64()
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
 /// When this process started: the boot time plus the start offset.

@@ -123,10 +123,8 @@ fn contested(status: &Status) -> Option<String> {
 /// The configuration that an operator wrote is refused.
 fn refused_reload(host: &HostShown) -> Option<String> {
     let why = host.refused_reload.as_ref()?.reasons.join("; ");
-    let pid = host.pid;
-    Some(format!(
-        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`; only a reload that succeeds ends this"
-    ))
+    let then = format!("then `kill -HUP {}`; only a reload that succeeds ends this", host.pid);
+    Some(format!("the last reload was refused: {why}: correct it, {then}"))
 }
 
 /// What is wrong with the election: the Lease can't be read or written, or no host is known to hold it.

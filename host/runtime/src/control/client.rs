@@ -98,18 +98,15 @@ impl Client {
         let seconds = READ_MAX.as_secs();
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        if error.is_timeout() {
-            return SetupError::Failed(format!(
-                "the host at `{shown}` does not answer: it took the request and said nothing for {seconds} s; see its log, \
-                 and start it again if it stays so"
-            ));
-        }
-        if of_system == Some(io::ErrorKind::PermissionDenied) {
-            return SetupError::Failed(format!(
-                "the host at `{shown}` can't be asked: {cause}; ask as the user that it runs as, or as root"
-            ));
-        }
-        unreachable(&self.state_dir, cause)
+        let why = if error.is_timeout() {
+            let then = "see its log, and start it again if it stays so";
+            format!("does not answer: it took the request and said nothing for {seconds} s; {then}")
+        } else if of_system == Some(io::ErrorKind::PermissionDenied) {
+            format!("can't be asked: {cause}; ask as the user that it runs as, or as root")
+        } else {
+            return unreachable(&self.state_dir, cause);
+        };
+        SetupError::Failed(format!("the host at `{shown}` {why}"))
     }
 }
 

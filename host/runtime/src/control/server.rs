@@ -25,25 +25,17 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 struct Host {
     manager: Arc<Manager>,
     reads: Arc<Reads>,
-    /// `None`: the host has no NEGs.
-    error_states: Option<mpsc::Sender<SetErrorState>>,
+    error_states: ErrorStates,
 }
+
+/// Takes error states of NEGs. `None`: the host has no NEGs.
+type ErrorStates = Option<mpsc::Sender<SetErrorState>>;
 
 type Shared = State<Arc<Host>>;
 
 /// Serves until dropped.
-pub(crate) async fn serve(
-    listener: OwnUser,
-    manager: Arc<Manager>,
-    reads: Arc<Reads>,
-    error_states: Option<mpsc::Sender<SetErrorState>>,
-) {
+pub(crate) async fn serve(listener: OwnUser, manager: Arc<Manager>, reads: Arc<Reads>, error_states: ErrorStates) {
     let reading = admin::routes(&reads);
-    let host = Host {
-        manager,
-        reads,
-        error_states,
-    };
     let changes = Router::new()
         .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
@@ -52,7 +44,11 @@ pub(crate) async fn serve(
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
         .route("/v1/reconcile", post(reconcile))
         .route("/v1/negs/error-state", post(error_state))
-        .with_state(Arc::new(host))
+        .with_state(Arc::new(Host {
+            manager,
+            reads,
+            error_states,
+        }))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     let routes = http::secured(http::complete(reading.merge(changes)));
     admin::serve_own_user("the control socket", listener, routes).await;

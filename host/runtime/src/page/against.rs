@@ -65,24 +65,21 @@ impl Against {
 
     /// Compares a whole segment.
     pub(super) async fn segment(&self, file: &Path) -> Comparison {
-        Comparison::of(self.whole(file).await, None)
+        compared(self.whole(file).await, None)
     }
 
     /// Compares one decision.
     pub(super) async fn decision(&self, file: &Path, decision: &Decision) -> Comparison {
         let whole = self.whole(file).await;
-        let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);
-        let Some(diverged_at) = diverged_at.filter(|at| *at < decision.n) else {
-            return match diverged_at {
-                Some(at) if at > decision.last() => Comparison {
-                    same: true,
-                    words: format!("the same; the recording is left later, at entry {at}"),
-                    ..Comparison::default()
-                },
-                _ => Comparison::of(whole, None),
-            };
-        };
-        Comparison::of(self.replayed(alone(file, decision)).await, Some(diverged_at))
+        match whole.as_ref().ok().and_then(Outcome::diverged_at) {
+            Some(at) if at < decision.n => compared(self.replayed(alone(file, decision)).await, Some(at)),
+            Some(at) if at > decision.last() => Comparison {
+                same: true,
+                words: format!("the same; the recording is left later, at entry {at}"),
+                ..Comparison::default()
+            },
+            _ => compared(whole, None),
+        }
     }
 
     async fn whole(&self, file: &Path) -> Result<Outcome, String> {
@@ -112,22 +109,20 @@ impl Against {
     }
 }
 
-impl Comparison {
-    fn of(outcome: Result<Outcome, String>, alone_since: Option<u64>) -> Self {
-        match outcome {
-            Ok(outcome) => Self {
-                same: outcome.is_identical(),
-                alone_since,
-                diverged_at: outcome.diverged_at(),
-                words: outcome.to_string(),
-                outcome: Some(outcome),
-            },
-            Err(why) => Self {
-                alone_since,
-                words: format!("can't be decided again: {why}"),
-                ..Self::default()
-            },
-        }
+fn compared(outcome: Result<Outcome, String>, alone_since: Option<u64>) -> Comparison {
+    match outcome {
+        Ok(outcome) => Comparison {
+            same: outcome.is_identical(),
+            alone_since,
+            diverged_at: outcome.diverged_at(),
+            words: outcome.to_string(),
+            outcome: Some(outcome),
+        },
+        Err(why) => Comparison {
+            alone_since,
+            words: format!("can't be decided again: {why}"),
+            ..Comparison::default()
+        },
     }
 }
 

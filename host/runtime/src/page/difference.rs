@@ -70,45 +70,41 @@ pub(super) fn compare<'l>(a: &'l Lines, b: &'l Lines) -> Compared {
     let ask = |lines: &'l Lines, at: Option<usize>| lines.asks.get(at?);
     Compared {
         calls: (calls.0 != calls.1).then_some(calls),
-        args: Fields::of(differences("args", args(a), args(b))),
-        asks: pairs.filter_map(|(at, bt)| Pair::new(ask(a, at), ask(b, bt))).collect(),
+        args: fields(differences("args", args(a), args(b))),
+        asks: pairs.filter_map(|(at, bt)| pair(ask(a, at), ask(b, bt))).collect(),
         ending: endings(a.ending.as_ref().map(|(_, a)| a), b.ending.as_ref().map(|(_, b)| b)),
         is_cut: a.asks.len().max(b.asks.len()) >= ASKS_COMPARED_MAX,
     }
 }
 
-impl Pair {
-    fn new(a: Option<&(u64, Ask)>, b: Option<&(u64, Ask)>) -> Option<Self> {
-        let mut differs = Vec::new();
-        if let (Some((_, a)), Some((_, b))) = (a, b) {
-            let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
-            differs = differences("args", Some(parsed(&a.args)), Some(parsed(&b.args)));
-            differs.extend(differences("answer", answer(a), answer(b)));
-        }
-        Some(Self {
-            name: a.or(b).map(|(_, ask)| ask.name.clone())?,
-            a: a.map(|(n, _)| *n),
-            b: b.map(|(n, _)| *n),
-            differs: Fields::of(differs),
-        })
+fn pair(a: Option<&(u64, Ask)>, b: Option<&(u64, Ask)>) -> Option<Pair> {
+    let mut differs = Vec::new();
+    if let (Some((_, a)), Some((_, b))) = (a, b) {
+        let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
+        differs = differences("args", Some(parsed(&a.args)), Some(parsed(&b.args)));
+        differs.extend(differences("answer", answer(a), answer(b)));
     }
+    Some(Pair {
+        name: a.or(b).map(|(_, ask)| ask.name.clone())?,
+        a: a.map(|(n, _)| *n),
+        b: b.map(|(n, _)| *n),
+        differs: fields(differs),
+    })
 }
 
-impl Fields {
-    fn of(found: Vec<Difference>) -> Self {
-        let side = |differing: Differing| match differing {
-            Differing::Value(value) => cut(value.to_string()),
-            Differing::Elements(count) => counted(count, "element", "elements"),
-        };
-        let field = |difference: Difference| Field {
-            path: difference.path,
-            a: difference.recorded.map(side),
-            b: difference.replayed.map(side),
-        };
-        Self {
-            more: found.len().saturating_sub(FIELDS_MAX),
-            fields: found.into_iter().take(FIELDS_MAX).map(field).collect(),
-        }
+fn fields(found: Vec<Difference>) -> Fields {
+    let side = |differing: Differing| match differing {
+        Differing::Value(value) => cut(value.to_string()),
+        Differing::Elements(count) => counted(count, "element", "elements"),
+    };
+    let field = |difference: Difference| Field {
+        path: difference.path,
+        a: difference.recorded.map(side),
+        b: difference.replayed.map(side),
+    };
+    Fields {
+        more: found.len().saturating_sub(FIELDS_MAX),
+        fields: found.into_iter().take(FIELDS_MAX).map(field).collect(),
     }
 }
 
@@ -118,7 +114,7 @@ fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
         (kind, value.map_or_else(Value::from, parsed))
     };
     match (a.map(value), b.map(value)) {
-        (Some((kind, a)), Some((other, b))) if kind == other => Fields::of(differences(kind, Some(a), Some(b))),
+        (Some((kind, a)), Some((other, b))) if kind == other => fields(differences(kind, Some(a), Some(b))),
         (a, b) => {
             let side = |ending: Option<(&str, Value)>| ending.map(|(kind, value)| cut(format!("{kind} {value}")));
             let path = "ending".to_owned();

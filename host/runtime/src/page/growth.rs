@@ -152,8 +152,7 @@ impl Followed {
             };
             // A damaged line must not count as read twice: nothing after it is read.
             let offset = self.read;
-            let entry = self.scan.line(text);
-            match entry {
+            match self.scan.line(text) {
                 Ok(entry) => piece.push(Located { entry, offset, bytes }),
                 Err(error) => break Err(error),
             }

@@ -101,14 +101,10 @@ impl Source {
         newest::newest(self, &self.0.newest, files).await
     }
 
-    fn recording(&self, id: &str) -> Option<Recording> {
-        let known = self.0.found.lock().get(id).cloned();
-        known.or_else(|| self.recordings().remove(id))
-    }
-
     /// Opens a recording. `None` if there is none with this id.
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
-        let recording = self.recording(id)?;
+        let known = self.0.found.lock().get(id).cloned();
+        let recording = known.or_else(|| self.recordings().remove(id))?;
         let (indexed_max, decisions_max) = self.0.bounds;
         let mut opened = self.0.opened.lock();
         let known = opened.extract_if(.., |(known, _)| known == id).next();
@@ -150,7 +146,6 @@ impl Opened {
             return;
         }
         *looked = Some(Instant::now());
-        drop(looked);
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Some(mut growth) = this.growth.try_lock() {

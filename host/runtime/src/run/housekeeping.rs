@@ -103,10 +103,9 @@ impl Limits {
             }
             bytes -= part.bytes;
         }
-        let max = self.total_bytes;
-        if bytes > max {
+        if bytes > self.total_bytes {
             let spared = "of which none can be spared; `keep_total_bytes` of [journal] is";
-            tracing::warn!("recordings take {bytes} bytes, {spared} {max}");
+            tracing::warn!("recordings take {bytes} bytes, {spared} {}", self.total_bytes);
         }
         Ok(())
     }

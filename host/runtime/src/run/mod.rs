@@ -225,13 +225,10 @@ async fn run(
 
 /// What the loops need before they begin: each kind of work, the leader state, the client for the API server of the
 /// source, an input for each loop that reads the source, and what the run looks at beside its loops.
-type Setups<'c> = (
-    Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
-    Leadership,
-    Option<kube::Client>,
-    Vec<Input>,
-    Around,
-);
+type Setups<'c> = (Kinds<'c>, Leadership, Option<kube::Client>, Vec<Input>, Around);
+
+/// The kinds of work that a configuration names, ready to begin.
+type Kinds<'c> = Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>;
 
 /// What a run looks at beside its loops.
 type Around = (Option<Kubernetes>, Option<Arc<Election>>);
@@ -253,7 +250,8 @@ async fn set_up<'c>(
             cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
         }
     }
-    let leading = lead(leading, config, client.clone()).await?;
+    let kept = lead(leading.take(), config, client.clone()).await?;
+    let leading = leading.insert(kept);
     let leadership = leading.leadership();
     let mut kinds = Vec::new();
     for &kind in KINDS {
@@ -285,20 +283,15 @@ async fn set_up<'c>(
 }
 
 /// The leader state: that of the configuration before, if it fits this one.
-async fn lead<'l>(
-    leading: &'l mut Option<Leading>,
-    config: &Config,
-    client: Option<kube::Client>,
-) -> Result<&'l mut Leading, SetupError> {
-    let kept = match leading.take() {
-        Some(kept) if kept.fits(config) => kept,
+async fn lead(kept: Option<Leading>, config: &Config, client: Option<kube::Client>) -> Result<Leading, SetupError> {
+    match kept {
+        Some(kept) if kept.fits(config) => Ok(kept),
         other => {
             resign(other).await;
             let longest = KINDS.iter().find_map(|kind| kind.longest_request(config));
-            Leading::new(config, client, longest)?
+            Leading::new(config, client, longest)
         }
-    };
-    Ok(leading.insert(kept))
+    }
 }
 
 /// What goes on beside the loops.
