@@ -33,8 +33,7 @@ struct Remembered {
 pub async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), String> {
     loop {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let asked = tokio::time::timeout(ASK_MAX, namespaces.get(NAMESPACE)).await;
-        match asked {
+        match tokio::time::timeout(ASK_MAX, namespaces.get(NAMESPACE)).await {
             Ok(Ok(namespace)) => return same(state_dir, &namespace.metadata.uid.unwrap_or_default()),
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => {
                 tracing::warn!(

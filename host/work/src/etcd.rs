@@ -52,11 +52,9 @@ pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Problem> {
             return Ok(format!("{}: a run creates it", path.display()));
         }
         EtcdBackend::Embedded(path) => {
-            let file = path.display();
-            (
-                file.to_string(),
-                format!("restore `{file}` from a copy, or give another `path` in [backend.etcd]"),
-            )
+            let file = path.display().to_string();
+            let next = format!("restore `{file}` from a copy, or give another `path` in [backend.etcd]");
+            (file, next)
         }
         EtcdBackend::Simulated => return Ok("simulated, in memory".to_owned()),
     };
@@ -92,9 +90,8 @@ fn read(key: &str, file: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn password(file: &Path) -> Result<String, String> {
-    let bytes = read("password_file", file)?;
     let wrong = |what| format!("`password_file` of [backend.etcd]: `{}` {what}", file.display());
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is no text"))?;
+    let text = String::from_utf8(read("password_file", file)?).map_err(|_| wrong("is no text"))?;
     match text.trim() {
         "" => Err(wrong("is empty")),
         text => Ok(text.to_owned()),

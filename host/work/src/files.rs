@@ -45,23 +45,28 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
     }
 }
 
+/// The names in a folder, mapped by `named`. Empty if there is no such folder.
+///
+/// # Errors
+/// If it can't be listed.
+pub(crate) fn names<T>(folder: &Path, named: impl Fn(&str) -> Option<T>) -> io::Result<Vec<T>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        found.extend(entry?.file_name().to_str().and_then(&named));
+    }
+    Ok(found)
+}
+
 /// The JSON files in a folder. None if there is no such folder.
 ///
 /// # Errors
 /// If it can't be listed.
 pub(crate) fn json_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "json") {
-            files.push(file);
-        }
-    }
-    Ok(files)
+    names(folder, |name| name.ends_with(".json").then(|| folder.join(name)))
 }
 
 /// As [`replace_json`] for a JSON object, with its checksum.
@@ -85,17 +90,14 @@ pub(crate) fn read_sealed<T: DeserializeOwned>(file: &Path) -> io::Result<Option
     };
     let mut value: Value = serde_json::from_str(&text)?;
     let sum = value.as_object_mut().and_then(|object| object.remove(CHECKSUM));
-    if sum.is_some() && !is_sealed(&text) {
+    let body = text.rfind(",\n").and_then(|end| text.get(..end));
+    let is_sealed = body.is_some_and(|body| text.strip_prefix(body) == Some(&seal(body)));
+    if sum.is_some() && !is_sealed {
         let what = "the checksum does not fit: the file was damaged or edited; where the rest of it is right, delete the \
                     line `checksum` and the comma before it";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(Some(serde_json::from_value(value)?))
-}
-
-fn is_sealed(text: &str) -> bool {
-    let body = text.rfind(",\n").and_then(|end| text.get(..end));
-    body.is_some_and(|body| text.strip_prefix(body) == Some(&seal(body)))
 }
 
 /// The end of the file, which follows the bytes that the checksum covers.

@@ -21,12 +21,13 @@ use trueup_journal::{Files, Kind, OPEN_FILES_MAX};
 use trueup_registry::{NotLoaded, Registry, Store as GuestStore};
 use trueup_sources::Source;
 
-use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::active::Handover;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::load::Loader;
 use crate::needs::{Named, NoGrant};
 use crate::setup::SetupError;
 use crate::status::{Facts, HostStatus};
+pub use crate::swap::Version;
 use crate::swap::{self, FallBack, GuestSection, Guests, Revisions};
 
 /// The subfolder of the state folder for compiled guests.
@@ -113,8 +114,7 @@ impl HostContext {
             tells_compiling: true,
             ..EngineOptions::default()
         };
-        let store = GuestStore::at(&config.state_dir);
-        let mut host_context = Self::new(config, &options, (registry, store), worlds)?;
+        let mut host_context = Self::new(config, &options, (registry, GuestStore::at(&config.state_dir)), worlds)?;
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
         host_context.audit = Some(Arc::new(audit));
         host_context.writes = true;
@@ -241,20 +241,14 @@ impl HostContext {
             worlds,
             guest,
             state_dir: &config.state_dir,
+            writes: self.writes,
         };
-        let begun = swap::begin(&section, self.writes, &instances).await?;
+        let version = swap::begin(&section, &instances).await?;
         if self.plans() {
-            let other = begun.problem.clone().into_iter().chain(begun.other);
+            let other = version.problem.iter().chain(&version.other).cloned();
             self.other_versions.lock().extend(other);
         }
-        Ok(Version {
-            name,
-            worlds,
-            guest: guest.clone(),
-            active: Active::of(Arc::new(begun.instances), self.plans()),
-            revisions: begun.revisions,
-            problem: begun.problem,
-        })
+        Ok(version)
     }
 }
 
@@ -271,22 +265,6 @@ pub enum Unusable {
     Revisions(String),
 }
 
-/// The version of a guest that decides.
-pub struct Version {
-    /// The name in `[guests.NAME]`.
-    pub name: &'static str,
-    /// The worlds that a guest of this name may have.
-    pub worlds: Worlds,
-    /// Its section of the configuration.
-    pub guest: Guest,
-    /// The version that decides, and what its instances share.
-    pub active: Arc<Active>,
-    /// The versions that decided before.
-    pub revisions: Revisions,
-    /// Why the version that the configuration names was refused. `None` if it was not.
-    pub problem: Option<String>,
-}
-
 /// What connects one guest with its manager.
 pub struct Supervision {
     /// What is set aside.
@@ -300,9 +278,10 @@ pub struct Supervision {
 impl Version {
     /// The same without a manager, for a plan: nothing replaces the version.
     pub fn unmanaged(&self) -> Supervision {
-        let state_dir = &self.active.instances().state_dir;
+        let mut quarantine = Quarantine::load(&self.active.instances().state_dir, self.name);
+        quarantine.is_unwritten = true;
         Supervision {
-            quarantine: Arc::new(Quarantine::load(state_dir, self.name).unwritten()),
+            quarantine: Arc::new(quarantine),
             handovers: mpsc::channel(1).1,
             fall_back: mpsc::unbounded_channel().0,
         }
@@ -317,10 +296,9 @@ impl Version {
     pub fn no_grants(&self) -> Vec<NoGrant> {
         let instances = self.active.instances();
         let imports = instances.program.guest.imports.iter();
-        let kinds = [(Access::Read, Kind::Read), (Access::Write, Kind::Write)];
         let mut missing = Vec::new();
         for (capability, granted) in imports.filter_map(|import| granted_by(import)) {
-            for (access, kind) in kinds {
+            for (access, kind) in [(Access::Read, Kind::Read), (Access::Write, Kind::Write)] {
                 let may_ask = capability.functions.iter().any(|of| of.question.kind == kind);
                 if may_ask && !instances.grants.allow_some(granted.name, access) {
                     let what = format!("anything of {}", granted.name);

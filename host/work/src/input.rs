@@ -6,9 +6,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
 use trueup_base::fence::Fence;
-use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
-use trueup_sources::{Batch, Batches, Objects, manifests};
+use trueup_sources::{Batch, Batches, Objects, Source, manifests};
 
 use crate::kubernetes::Events;
 use crate::setup::SetupError;
@@ -131,8 +130,7 @@ pub async fn all(source: &Source) -> Result<(Batch, Option<Kubernetes>), SetupEr
                 ClusterError::Failed(text) => SetupError::Failed(text),
             })?;
             // Everything was listed: otherwise the call above had returned an error.
-            let all = cluster.known().unwrap_or_default();
-            Ok((all, Some(cluster)))
+            Ok((cluster.known().unwrap_or_default(), Some(cluster)))
         }
     }
 }

@@ -307,7 +307,8 @@ impl<'a> Management<'a> {
     pub fn connect(&mut self, version: Version) -> Supervision {
         let name = version.name;
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.host_context.audit.clone());
+        let mut quarantine = Quarantine::load(&self.config.state_dir, name);
+        quarantine.audit.clone_from(&self.host_context.audit);
         let host_status = &self.host_context.host_status;
         for entry in quarantine.all() {
             host_status.failed_before(name, &entry.instance, entry.at_ms);

@@ -88,9 +88,7 @@ impl Events {
 
     /// Queues an event, unless the queue is full.
     pub fn say(&self, said: ObjectEvent) {
-        if let Err(error) = self.queue.try_send(Asked::Write(said)) {
-            tracing::debug!("an event is dropped: {error}");
-        }
+        let _ = self.queue.try_send(Asked::Write(said));
     }
 
     /// Waits until the queued events are written, within limits.
@@ -101,9 +99,8 @@ impl Events {
                 let _ = flushed.await;
             }
         };
-        if timeout(FLUSH, flushing).await.is_err() {
-            tracing::debug!("events are left unwritten");
-        }
+        // What is left by then stays unwritten.
+        let _ = timeout(FLUSH, flushing).await;
     }
 }
 
@@ -111,9 +108,7 @@ async fn write_all(cluster: Kubernetes, fence: Fence, mut asked: mpsc::Receiver<
     let mut all = BTreeMap::new();
     while let Some(asked) = asked.recv().await {
         match asked {
-            Asked::Flush(done) => {
-                let _ = done.send(());
-            }
+            Asked::Flush(done) => _ = done.send(()),
             Asked::Write(said) if fence.may_act() => {
                 if let Some(writing) = write(&cluster, &mut all, said) {
                     match timeout(WRITE, writing).await {
@@ -145,16 +140,15 @@ fn write(
         all.clear();
     }
     let event = (said.key, said.reason);
-    let recorder = match all.get_mut(&event) {
-        // The recorder counts by reason and keeps the first text: a different text is a different series.
-        Some(series) if series.uid == uid && series.note == note => {
-            if now.duration_since(series.written) < REPEAT {
-                return None;
-            }
+    // The recorder counts by reason and keeps the first text: a different text is a different series.
+    let is_same = |series: &&mut Series| series.uid == uid && series.note == note;
+    let recorder = match all.get_mut(&event).filter(is_same) {
+        Some(series) if now.duration_since(series.written) < REPEAT => return None,
+        Some(series) => {
             series.written = now;
             series.recorder.clone()
         }
-        _ => {
+        None => {
             let recorder = Recorder::new(cluster.client(), CONTROLLER.into());
             let series = Series {
                 uid,

@@ -43,13 +43,12 @@ struct BegunWith {
 impl BegunWith {
     /// `None` if this configuration has no election.
     fn new(config: &Config) -> Option<Self> {
-        let election = config.election.clone()?;
         let Source::Kubernetes(cluster) = config.source()? else {
             return None;
         };
         let kubeconfig = cluster.kubeconfig.as_ref();
         Some(Self {
-            election,
+            election: config.election.clone()?,
             cluster: cluster.clone(),
             kubeconfig: kubeconfig.and_then(|file| regular::read(file, regular::SMALL).ok()),
         })
@@ -198,10 +197,7 @@ impl Leading {
     /// # Errors
     /// One line: with `at_once`, another host holds the Lease, or the holder is unknown.
     pub async fn begin(&mut self, at_once: bool) -> Result<(), SetupError> {
-        let Some(campaign) = &mut self.campaign else {
-            return Ok(());
-        };
-        let Some(begin) = campaign.begin.take() else {
+        let Some((begin, campaign)) = self.campaign.as_mut().and_then(|it| Some((it.begin.take()?, it))) else {
             return Ok(());
         };
         let settings = campaign.election.settings();

@@ -88,9 +88,7 @@ impl Loader {
         let replaced = replaced.into_iter().map(|(guest, file)| (full_name(&guest), file));
         let replaced: BTreeMap<String, PathBuf> = replaced.collect();
         let load = move |guest: &str| match replaced.get(&full_name(guest)).cloned() {
-            Some(file) => loader
-                .program(&Reference::File(file))
-                .map_err(|error| error.to_string()),
+            Some(file) => loader.program(&Reference::File(file)).map_err(|NoGuest(why)| why),
             None => {
                 let program = loader.program(&Reference::builtin(guest));
                 program.map_err(|error| format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"))
@@ -140,8 +138,7 @@ impl Loader {
     /// One line: it is no guest of a known world, the place has no tag, or the registry refuses it.
     pub async fn push(&self, file: &Path, to: &OciReference) -> Result<Pushed, NotLoaded> {
         let about = |bytes: &[u8]| {
-            let program = self.linked(&Reference::File(file.to_owned()), bytes)?;
-            let guest = program.guest.clone();
+            let guest = self.linked(&Reference::File(file.to_owned()), bytes)?.guest.clone();
             Ok(About {
                 name: guest.name,
                 version: guest.version,

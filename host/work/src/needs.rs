@@ -106,9 +106,8 @@ impl<'a> Probe<'a> {
     /// For a backend that the host itself is, or starts. `harm`: what a run does with it where the source is a cluster;
     /// `next`: how to use a real one.
     pub fn simulated(check: impl Into<String>, what: &'static str, (harm, next): (&str, &str)) -> Self {
-        let text = format!("{what}, but [source] is a cluster: {harm}");
         Self {
-            on_cluster: Some(Problem::new(text, next)),
+            on_cluster: Some(Problem::new(format!("{what}, but [source] is a cluster: {harm}"), next)),
             ..Self::new(check, async move { Ok(what.to_owned()) })
         }
     }

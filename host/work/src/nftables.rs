@@ -5,9 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use trueup_capabilities::nftables::Api;
-use trueup_capabilities::nftables::Simulated;
 use trueup_capabilities::nftables::nft::{Nft, Settings};
+use trueup_capabilities::nftables::{Api, Simulated};
 use trueup_config::{NftablesBackend, NftablesProgram};
 
 use crate::needs::{Probe, Problem};

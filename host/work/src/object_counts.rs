@@ -17,8 +17,10 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The object counts of one guest.
 pub struct ObjectCounts {
     file: PathBuf,
-    kept: Kept,
-    is_known: bool,
+    /// The counts that the last process kept.
+    pub kept: Kept,
+    /// Whether there was a last process.
+    pub(crate) is_known: bool,
     written: Option<Instant>,
 }
 
@@ -37,16 +39,6 @@ impl ObjectCounts {
             kept: kept.unwrap_or_default(),
             written: None,
         })
-    }
-
-    /// The counts that the last process kept.
-    pub fn kept(&self) -> Kept {
-        self.kept.clone()
-    }
-
-    /// Whether there was a last process.
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_known
     }
 
     /// Writes the current counts: immediately if `now` or [`Holdings::is_urgent`], else when `PAUSE` has passed.

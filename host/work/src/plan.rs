@@ -107,8 +107,7 @@ impl Plan {
         found: BTreeMap<String, u64>,
         going: impl FnOnce(&Kept) -> u64,
     ) -> Result<(), SetupError> {
-        let kept = ObjectCounts::open(&config.state_dir, name).map_err(SetupError::misused)?;
-        let mut kept = kept.kept();
+        let ObjectCounts { mut kept, .. } = ObjectCounts::open(&config.state_dir, name).map_err(SetupError::misused)?;
         // What was just read is newer than what a host wrote down.
         kept.held.extend(found);
         let waiting = Waiting {

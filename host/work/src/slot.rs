@@ -55,7 +55,7 @@ pub(crate) struct Open {
     /// The version that was active when it was opened.
     base: Arc<Instances>,
     /// The same with the settings of its key.
-    pub(crate) version: Arc<Instances>,
+    pub(crate) form: Arc<Instances>,
 }
 
 impl InstanceSlot {
@@ -77,9 +77,8 @@ impl InstanceSlot {
     pub(crate) fn set_backends(&mut self, mut backends: Backends) {
         backends.usage = Arc::clone(&self.active.usage);
         if let Some(host) = self.host_mut() {
-            let random = Arc::clone(&host.backends.random);
             host.backends = Backends {
-                random,
+                random: Arc::clone(&host.backends.random),
                 ..backends.clone()
             };
         }
@@ -145,7 +144,7 @@ impl InstanceSlot {
         self.live = Some(Open {
             instance: instance.map_err(|error| shown(with_causes(error)))?,
             base: Arc::clone(&version),
-            version,
+            form: version,
         });
         self.is_recorded = true;
         Ok(())
@@ -180,27 +179,23 @@ impl InstanceSlot {
         finishes: bool,
     ) -> Result<Option<LastCall>, Failure> {
         let base = self.active.instances();
-        let version = settings.map_or_else(|| Arc::clone(&base), |settings| base.with_settings(settings));
+        let form = settings.map_or_else(|| Arc::clone(&base), |settings| base.with_settings(settings));
         if let Some(open) = &self.live {
-            if Arc::ptr_eq(&base, &open.base) && version.settings == open.version.settings {
+            if Arc::ptr_eq(&base, &open.base) && form.settings == open.form.settings {
                 return Ok(None);
             }
-            let moved = self.take_over((base, version), async || Ok(())).await;
+            let moved = self.take_over((base, form), async || Ok(())).await;
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
         let opened = match self.active.plan {
             Some(_) => {
-                let planned = self.open_planned(&version).await;
+                let planned = self.open_planned(&form).await;
                 planned.map(|planned| (planned, LastCall::default()))
             }
-            None => version.open_recorded(&self.key, self.backends.clone(), finishes).await,
+            None => form.open_recorded(&self.key, self.backends.clone(), finishes).await,
         };
         let (instance, last) = opened.map_err(not_opened)?;
-        self.live = Some(Open {
-            instance,
-            base,
-            version,
-        });
+        self.live = Some(Open { instance, base, form });
         Ok(Some(last))
     }
 
@@ -227,7 +222,7 @@ impl InstanceSlot {
     pub fn go_on_as(&mut self, version: Arc<Instances>) {
         self.active.set(Arc::clone(&version));
         if let Some(open) = &mut self.live {
-            (open.base, open.version) = (Arc::clone(&version), version);
+            (open.base, open.form) = (Arc::clone(&version), version);
         }
     }
 
@@ -272,8 +267,7 @@ impl InstanceSlot {
             Err(error) => Some(error.to_string()),
         };
         decisions::came(&span, error.as_deref());
-        let answer = self.settle(open, answer).map_err(shown)?;
-        dispatch::read(call, &answer).map_err(shown)
+        dispatch::read(call, &self.settle(open, answer).map_err(shown)?).map_err(shown)
     }
 
     /// Takes the instance out for a call. [`InstanceSlot::settle`] puts it back.
@@ -320,8 +314,7 @@ impl InstanceSlot {
     /// Why it gives none. There is then no instance.
     pub async fn snapshot(&mut self) -> Result<Option<String>, Failure> {
         let Some(open) = &mut self.live else { return Ok(None) };
-        let snapshot = open.instance.snapshot().await;
-        snapshot.map(Some).map_err(|error| {
+        open.instance.snapshot().await.map(Some).map_err(|error| {
             self.end();
             Failure::of_guest(with_causes(error))
         })
@@ -344,7 +337,7 @@ impl InstanceSlot {
     pub async fn rotate(&mut self) -> Result<(), Failure> {
         self.last_entry = self.last_entry();
         if let Some(open) = self.live.take() {
-            let rotated = open.version.rotate_if_long(open.instance).await;
+            let rotated = open.form.rotate_if_long(open.instance).await;
             let instance = rotated.map_err(|error| shown(with_causes(error)))?;
             self.live = Some(Open { instance, ..open });
         }
@@ -384,21 +377,15 @@ impl InstanceSlot {
     }
 
     /// Makes another version active, and moves the instance's state to it if there is an instance. With
-    /// `is_kept_elsewhere` the version becomes active also if the instance gives no state; there is then no instance.
+    /// `is_elsewhere` the version becomes active also if the instance gives no state; there is then no instance.
     ///
     /// # Errors
     /// Why it is not active. Then nothing changed, unless the instance is gone.
-    pub async fn hand_over(
-        &mut self,
-        next: Arc<Instances>,
-        commit: Commit,
-        is_kept_elsewhere: bool,
-    ) -> Result<(), String> {
+    pub async fn hand_over(&mut self, next: Arc<Instances>, commit: Commit, is_elsewhere: bool) -> Result<(), String> {
         let mut commit = Some(commit);
         let committing = async || commit.take().map_or(Ok(()), |commit| commit());
-        let moved = self.take_over((Arc::clone(&next), Arc::clone(&next)), committing).await;
-        if let Err(error) = moved {
-            if self.is_live() || commit.is_some() && !is_kept_elsewhere {
+        if let Err(error) = self.take_over((Arc::clone(&next), Arc::clone(&next)), committing).await {
+            if self.is_live() || commit.is_some() && !is_elsewhere {
                 return Err(error);
             }
             tracing::warn!(instance = self.key, "its state did not move: {error}");
@@ -416,31 +403,23 @@ impl InstanceSlot {
     /// Why it did not move.
     async fn take_over(
         &mut self,
-        (base, version): (Arc<Instances>, Arc<Instances>),
+        (base, form): (Arc<Instances>, Arc<Instances>),
         commit: impl AsyncFnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         self.last_entry = self.last_entry();
-        let Some(open) = self.live.take() else {
-            return Ok(());
+        let Some(open) = self.live.take() else { return Ok(()) };
+        let (live, moved) = match form.take_over(&self.key, open.instance, commit).await {
+            Ok(instance) => (Some((instance, base, form)), Ok(())),
+            Err((left, error)) => (left.map(|left| (*left, open.base, open.form)), Err(error)),
         };
-        let taken_over = version.take_over(&self.key, open.instance, commit).await;
-        let (live, moved) = match taken_over {
-            Ok(instance) => (Some((instance, base, version)), Ok(())),
-            Err((left, error)) => (left.map(|left| (*left, open.base, open.version)), Err(error)),
-        };
-        self.live = live.map(|(instance, base, version)| Open {
-            instance,
-            base,
-            version,
-        });
+        self.live = live.map(|(instance, base, form)| Open { instance, base, form });
         moved
     }
 }
 
 impl Open {
     fn last_entry(&self) -> Option<u64> {
-        let journal = self.instance.host().tape.journal()?;
-        Some(journal.next_n().saturating_sub(1))
+        Some(self.instance.host().tape.journal()?.next_n().saturating_sub(1))
     }
 }
 

@@ -102,9 +102,8 @@ impl SocketPath {
             Err(error) => return Err(failed(error)),
             Ok(found) if !found.file_type().is_socket() => {
                 let next = "move it away, or name another `socket`";
-                return Err(SetupError::Misused(format!(
-                    "socket `{shown}`: something else is there; {next}"
-                )));
+                let why = format!("socket `{shown}`: something else is there; {next}");
+                return Err(SetupError::Misused(why));
             }
             Ok(_) => match UnixStream::connect(Reachable::new(path).map_err(failed)?.path()).await {
                 Ok(_) => return Err(taken()),
@@ -123,10 +122,9 @@ impl SocketPath {
     /// # Errors
     /// Why it cannot.
     pub fn listen(self) -> Result<OwnSocket, SetupError> {
-        let listener = self.bind()?;
         Ok(OwnSocket {
+            listener: self.bind()?,
             path: self,
-            listener,
             look: tokio::time::interval(LOOK_EVERY),
             is_missing: false,
             was_refused: false,
@@ -135,8 +133,7 @@ impl SocketPath {
 
     fn bind(&self) -> Result<UnixListener, SetupError> {
         let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", self.path.display()));
-        let reachable = Reachable::new(&self.path).map_err(failed)?;
-        let listener = UnixListener::bind(reachable.path()).map_err(failed)?;
+        let listener = UnixListener::bind(Reachable::new(&self.path).map_err(failed)?.path()).map_err(failed)?;
         // A client that connects before this is still checked.
         std::fs::set_permissions(&self.path, Permissions::from_mode(MODE)).map_err(failed)?;
         Ok(listener)
@@ -159,25 +156,21 @@ impl OwnSocket {
     /// The next connection. Dropping the future loses no connection. Check the client with [`may_ask`].
     pub async fn accept(&mut self) -> (UnixStream, unix::SocketAddr) {
         loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = self.look.tick() => {
-                    self.bind_if_removed();
-                    continue;
-                }
-            };
-            match accepted {
-                Ok(accepted) => {
-                    self.was_refused = false;
-                    return accepted;
-                }
-                Err(error) => {
-                    // This is temporary: connections end and free their file descriptors.
-                    if !std::mem::replace(&mut self.was_refused, true) {
-                        tracing::warn!("a connection can't be accepted: {error}; still trying");
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok(accepted) => {
+                        self.was_refused = false;
+                        return accepted;
                     }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+                    Err(error) => {
+                        // This is temporary: connections end and free their file descriptors.
+                        if !std::mem::replace(&mut self.was_refused, true) {
+                            tracing::warn!("a connection can't be accepted: {error}; still trying");
+                        }
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = self.look.tick() => self.bind_if_removed(),
             }
         }
     }
@@ -233,12 +226,10 @@ impl Drop for OwnSocket {
 /// The user that is refused.
 pub fn may_ask(stream: &UnixStream) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
-        Ok(peer) => Err(format!(
-            "user {} may not ask: only root and the host's own user may",
-            peer.uid()
-        )),
+    let refused = |user: u32| format!("user {user} may not ask: only root and the host's own user may");
+    match stream.peer_cred().map(|peer| peer.uid()) {
+        Ok(user) if user == 0 || user == own => Ok(()),
+        Ok(user) => Err(refused(user)),
         Err(error) => Err(format!("who asks is not known: {error}")),
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use trueup_capabilities::Identity;
-use trueup_capabilities::meter::Change;
 use trueup_config::FailurePolicy;
 use trueup_instance::Instances;
 
-use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::failure::{Blame, Failure};
 use crate::lifecycle::failure_counts::{FailureCounts, TooMuch};
 use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
 use crate::swap::{FallBack, FallBackRequests};
@@ -20,10 +19,11 @@ const FAILING_MAX: usize = 1_000;
 
 /// One for each guest.
 pub struct Supervisor {
-    quarantine: Arc<Quarantine>,
+    /// What is set aside.
+    pub quarantine: Arc<Quarantine>,
     /// Requests for the version that the failure policy names.
     pub(crate) fall_backs: FallBackRequests,
-    failures: FailureCounts,
+    pub(crate) failures: FailureCounts,
 }
 
 impl Supervisor {
@@ -44,12 +44,7 @@ impl Supervisor {
 
     /// The guest answered a call with this input, or the input is gone.
     pub fn succeeded(&mut self, what: &str) {
-        self.failures.forget(what);
-    }
-
-    /// A job with this input ended. Returns the reason to set it aside, and then counts anew.
-    pub(crate) fn ended(&mut self, what: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
-        self.failures.after(what, input, end, changes)
+        self.failures.by_name.remove(what);
     }
 
     /// There was no answer. Returns the reason if that was the guest's fault once too often, and then counts anew.
@@ -57,10 +52,11 @@ impl Supervisor {
         if failure.blame != Blame::Guest {
             return None;
         }
-        if self.failures.len() >= FAILING_MAX && !self.failures.has(what) {
+        let failing = &self.failures.by_name;
+        if failing.len() >= FAILING_MAX && !failing.contains_key(what) {
             self.failures.forget_all();
         }
-        self.ended(what, "", &Err(failure.clone()), &[])
+        self.failures.after(what, "", &Err(failure.clone()), &[])
     }
 
     /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
@@ -96,17 +92,12 @@ impl Supervisor {
 
     /// Whether there is no failure and nothing is set aside.
     pub fn is_empty(&self) -> bool {
-        self.failures.len() == 0 && self.quarantine.is_empty()
-    }
-
-    /// Whether `what` is set aside, in its current form or an earlier one.
-    pub fn has(&self, what: &str) -> bool {
-        self.quarantine.has(what)
+        self.failures.by_name.is_empty() && self.quarantine.is_empty()
     }
 
     /// The entry, if `what` is set aside in this form for this version.
     pub fn held(&self, instances: &Instances, what: &str, input: &impl Serialize) -> Option<SetAside> {
-        if !self.has(what) {
+        if !self.quarantine.has(what) {
             return None;
         }
         let input = quarantine::input(instances, input);
@@ -118,16 +109,6 @@ impl Supervisor {
     pub fn took_all(&mut self) {
         self.failures.forget_all();
         self.quarantine.release_all();
-    }
-
-    /// Releases `what`, to be tried again. Returns its entry if it was set aside.
-    pub fn release(&self, what: &str) -> Option<SetAside> {
-        self.quarantine.release(what)
-    }
-
-    /// If more than `max` are set aside, releases the oldest.
-    pub fn keep_newest(&self, max: usize) {
-        self.quarantine.keep_newest(max);
     }
 
     /// Another version is active: releases everything. Returns the entries, and the names of those with which the guest

@@ -40,8 +40,8 @@ impl Check {
 pub(super) fn loops(reads: &Reads) -> Vec<Check> {
     let late = reads.host_status.late();
     let check = |name: &'static str| {
-        let late = late.iter().find(|late| late.name == name);
-        let why = late.map(|late| format!("it did not go round for {} s", late.silent.as_secs()));
+        let late = late.iter().find(|(late, _)| *late == name);
+        let why = late.map(|(_, silent)| format!("it did not go round for {} s", silent.as_secs()));
         Check::new(format!("loop-{name}"), why)
     };
     reads.host_status.beating().into_iter().map(check).collect()

@@ -238,8 +238,7 @@ fn numbers(folder: &Path) -> Vec<u64> {
 /// The desired state in the arguments of a call: one of them, or all.
 fn what_should_be(call: &Call) -> Option<Value> {
     let args: Value = parsed(&call.args)?;
-    let one = args.get("desired").or_else(|| args.get("new"));
-    Some(one.cloned().unwrap_or(args))
+    Some(args.get("desired").or_else(|| args.get("new")).cloned().unwrap_or(args))
 }
 
 /// The number and the content of the call that these entries begin with.
@@ -304,8 +303,7 @@ fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
         let mut gone: Vec<&Endpoint> = was.difference(now).collect();
         for new in now.difference(was) {
             let twin = gone.iter().position(|old| shown::are_twins(old, new));
-            let old = twin.map(|at| gone.remove(at));
-            fields.push(field(location, old, Some(new)));
+            fields.push(field(location, twin.map(|at| gone.remove(at)), Some(new)));
         }
         for old in gone {
             fields.push(field(location, Some(old), None));

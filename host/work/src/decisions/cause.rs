@@ -200,10 +200,9 @@ pub struct ChangedNodes {
 impl ChangedNodes {
     /// Adds a changed Node; `before` is its previous version.
     pub fn see(&mut self, change: &Change, before: Option<&Object>) {
-        if self.inputs.len() < CAUSES_MAX {
-            self.inputs.push(Input::of(change, before));
-        } else {
-            self.more += 1;
+        match self.inputs.len() < CAUSES_MAX {
+            true => self.inputs.push(Input::of(change, before)),
+            false => self.more += 1,
         }
     }
 }
@@ -257,8 +256,7 @@ impl Input {
             _ => Fields::default(),
         };
         // After a deletion and a new creation, the differences are unknown.
-        let went = self.change == ChangeKind::Gone;
-        (!fields.is_empty() || went || change != ChangeKind::Changed).then(|| Self {
+        (!fields.is_empty() || self.change == ChangeKind::Gone || change != ChangeKind::Changed).then(|| Self {
             change,
             fields,
             ..later.clone()
@@ -398,21 +396,20 @@ impl Causes {
         if self.causes.iter().any(|timed| timed.cause == cause) {
             return;
         }
-        if self.causes.len() >= CAUSES_MAX {
-            self.more += 1;
-        } else {
-            self.causes.push(TimedCause { at_ms, cause });
+        match self.causes.len() < CAUSES_MAX {
+            true => self.causes.push(TimedCause { at_ms, cause }),
+            false => self.more += 1,
         }
     }
+}
 
-    /// A short text for a trace.
-    pub(crate) fn words(&self) -> String {
-        let mut words: Vec<String> = self.causes.iter().map(|timed| timed.cause.words()).collect();
-        if self.more > 0 {
-            words.push(format!("{} more", self.more));
-        }
-        words.join("; ")
+/// A short text for a trace, of causes and the number of further ones.
+pub(super) fn words(causes: &[TimedCause], more: usize) -> String {
+    let mut words: Vec<String> = causes.iter().map(|timed| timed.cause.words()).collect();
+    if more > 0 {
+        words.push(format!("{more} more"));
     }
+    words.join("; ")
 }
 
 #[cfg(test)]
@@ -510,9 +507,8 @@ mod tests {
     }
 
     fn begin(pending: &mut PendingCauses<Key>, name: &str) -> String {
-        pending
-            .begin(&key(name), 9, || Cause::Resync { by_operator: false })
-            .words()
+        let why = pending.begin(&key(name), 9, || Cause::Resync { by_operator: false });
+        words(&why.causes, why.more)
     }
 
     #[test]

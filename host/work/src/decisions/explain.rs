@@ -166,10 +166,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
             state_dir.display()
         );
     }
-    let decided_by = match guest {
-        Some(guest) => Some(guest.to_owned()),
-        None => guest_of(state_dir, key)?,
-    };
+    let decided_by = guest.map_or_else(|| guest_of(state_dir, key), |guest| Ok(Some(guest.to_owned())))?;
     let Some(guest) = decided_by.as_deref() else {
         return of_all(state_dir, key, wanted);
     };
@@ -256,8 +253,7 @@ fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> anyhow::Result<Expl
         let offered = offered(key, &known.flatten().collect());
         bail!("nothing is known of `{key}`{offered}; {}", choice(&guests));
     };
-    let recordings = Recordings::new(state_dir, guest, key);
-    Err(nothing(state_dir, guest, key, &recordings))
+    Err(nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key)))
 }
 
 /// The folders that hold data about keys, by guest and key.
@@ -295,13 +291,12 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
     let earlier = records.get(..at).unwrap_or_default();
     let before = earlier.iter().rev().find_map(|record| record.decisions.last());
     let other = before.filter(|was| job.decisions.last().is_some_and(|is| was.digest != is.digest));
-    let guest_before = other.map(|was| format!("{}@{} {}", was.guest, was.version, was.digest));
     let calls = job.decisions.iter();
     Some(Explained {
         calls: calls.map(|made| reported_call(made, recordings)).collect(),
         job: job.clone(),
         origin: origin(earlier),
-        guest_before,
+        guest_before: other.map(|was| format!("{}@{} {}", was.guest, was.version, was.digest)),
         settings_changed: settings_changed(earlier, job, recordings),
     })
 }
@@ -323,10 +318,8 @@ fn settings_changed(earlier: &[Record], job: &Record, recordings: &mut Recording
 }
 
 pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> ReportedCall {
-    let report = match made.n {
-        Some(n) => recordings.report(n, made.began_ms),
-        None => Err("it was not recorded".to_owned()),
-    };
+    let n = made.n.ok_or_else(|| "it was not recorded".to_owned());
+    let report = n.and_then(|n| recordings.report(n, made.began_ms));
     ReportedCall {
         decision: made.id.clone(),
         missing: report.as_ref().err().cloned(),
@@ -337,8 +330,7 @@ pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> Rep
 /// What is set aside for a key. If the file cannot be read, the host sets nothing aside either.
 pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
     let name = format!("{}.json", trueup_journal::path_component(key));
-    let file = state_dir.join("quarantine").join(guest).join(name);
-    files::read_json(&file).ok()?
+    files::read_json(&state_dir.join("quarantine").join(guest).join(name)).ok()?
 }
 
 /// Every key of a guest with any data.
@@ -373,9 +365,8 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
         Err(error) => return error.into(),
     };
     if known.contains(key) {
-        let recording = recordings.folder();
-        let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
-        let recording = recording.unwrap_or_default();
+        let place = |folder: &Path| format!("; its recording is in {}", folder.display());
+        let recording = recordings.folder().map(place).unwrap_or_default();
         return anyhow!("no decision about `{key}` of guest `{guest}` is kept{recording}");
     }
     let offered = match known.is_empty() {

@@ -70,9 +70,8 @@ impl Fields {
             }
             by_path.insert(field.path.clone(), field);
         }
-        let more = self.more + later.more;
         let mut found = Self {
-            more,
+            more: self.more + later.more,
             ..Self::default()
         };
         by_path.into_values().for_each(|field| found.push(field));
@@ -80,10 +79,9 @@ impl Fields {
     }
 
     pub(super) fn push(&mut self, field: Field) {
-        if self.fields.len() < FIELDS_MAX {
-            self.fields.push(field);
-        } else {
-            self.more += 1;
+        match self.fields.len() < FIELDS_MAX {
+            true => self.fields.push(field),
+            false => self.more += 1,
         }
     }
 }
@@ -95,21 +93,15 @@ pub fn differing(old: &Value, new: &Value, passes_over: &dyn Fn(&str) -> bool) -
     found
 }
 
-fn compare(
-    path: &str,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    passes_over: &dyn Fn(&str) -> bool,
-    found: &mut Fields,
-) {
+fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, skips: &dyn Fn(&str) -> bool, found: &mut Fields) {
     match (old, new) {
         (old, new) if old == new => {}
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-            for name in names.into_iter().filter(|name| !passes_over(name)) {
+            for name in names.into_iter().filter(|name| !skips(name)) {
                 let old = old.get(name);
                 let new = new.get(name);
-                compare(&path_below(path, name), old, new, passes_over, found);
+                compare(&path_below(path, name), old, new, skips, found);
             }
         }
         (Some(Value::Array(old)), Some(Value::Array(new))) if !old.iter().chain(new).all(is_plain) => {
@@ -117,11 +109,11 @@ fn compare(
                 let names: BTreeSet<&&str> = old.keys().chain(new.keys()).collect();
                 for name in names {
                     let (old, new) = (old.get(*name).copied(), new.get(*name).copied());
-                    compare(&format!("{path}[{name}]"), old, new, passes_over, found);
+                    compare(&format!("{path}[{name}]"), old, new, skips, found);
                 }
             } else {
                 for at in 0..old.len().max(new.len()) {
-                    compare(&format!("{path}[{at}]"), old.get(at), new.get(at), passes_over, found);
+                    compare(&format!("{path}[{at}]"), old.get(at), new.get(at), skips, found);
                 }
             }
         }

@@ -27,5 +27,5 @@ pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::record::{Decision, FILE_BYTES_MAX, FORMAT, JobResult, Record, SPAN_TARGET, name_traces};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
-pub(crate) use self::cause::PendingCauses;
-pub(crate) use self::record::{JobRecorder, came, span};
+pub(crate) use self::cause::{Causes, PendingCauses};
+pub(crate) use self::record::{JobRecorder, came, path, span};

@@ -26,9 +26,9 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;
 
-use super::cause::{Cause, Causes, TimedCause};
+use super::cause::{Cause, Causes, TimedCause, words};
 use super::fields::is_default;
-use crate::files::failed;
+use crate::files::{self, failed};
 use crate::lifecycle::failure::{Blame, End, Failure};
 
 /// The format version of the lines.
@@ -168,12 +168,9 @@ impl From<&End> for JobResult {
 pub(crate) struct JobRecorder {
     /// `None` in a plan: nothing is written.
     file: Option<PathBuf>,
-    key: String,
-    why: Causes,
-    failures_before: u32,
-    began_ms: u64,
+    /// The line, without what only the end of the job shows.
+    record: Record,
     began: Instant,
-    made: Vec<Decision>,
     /// The current call.
     open: Option<OpenCall>,
 }
@@ -187,40 +184,36 @@ struct OpenCall {
 }
 
 impl JobRecorder {
-    /// Begins a job of `key`.
-    pub(crate) fn new(state_dir: &Path, guest: &str, key: String, why: Causes, failures_before: u32) -> Self {
-        Self {
-            file: Some(path(state_dir, guest, &key)),
-            why,
-            failures_before,
-            ..Self::planned(key)
-        }
-    }
-
-    /// The same in a plan: nothing is written.
-    pub(crate) fn planned(key: String) -> Self {
-        Self {
-            file: None,
+    /// Begins a job of `key`. `file`: the file of the key; in a plan `None`, and nothing is written.
+    pub(crate) fn new(file: Option<PathBuf>, key: String, why: Causes, failures_before: u32) -> Self {
+        let record = Record {
+            format: FORMAT,
             key,
-            why: Causes::default(),
-            failures_before: 0,
+            causes: why.causes,
+            more_causes: why.more,
             began_ms: SystemClock.now_ms(),
+            failures_before,
+            ..Record::default()
+        };
+        Self {
+            file,
+            record,
             began: Instant::now(),
-            made: Vec::new(),
             open: None,
         }
     }
 
     /// Nothing changed: the job only looks whether all is still as it should be.
     pub(crate) fn is_resync(&self) -> bool {
-        matches!(self.why.causes.as_slice(), [timed] if matches!(timed.cause, Cause::Resync { .. }))
+        matches!(self.record.causes.as_slice(), [timed] if matches!(timed.cause, Cause::Resync { .. }))
     }
 
     /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.
     pub(crate) fn begin(&mut self, host: &Host, call: &str, removes: bool) -> Span {
         let journal = host.tape.journal();
         let n = journal.map(Journal::next_n);
-        let span = span(host, call, &self.key, || self.why.words());
+        let record = &self.record;
+        let span = span(host, call, &record.key, || words(&record.causes, record.more_causes));
         let decision = Decision {
             removes,
             recording: journal.and_then(Journal::segment_path).map(Path::to_owned),
@@ -247,7 +240,7 @@ impl JobRecorder {
         if let Some(OpenCall { decision, began, span }) = self.open.take() {
             let error = answer.as_ref().err().map(|failure| failure.error.as_str());
             came(&span, error);
-            self.made.push(Decision {
+            self.record.decisions.push(Decision {
                 took_ms: elapsed_ms(began),
                 error: error.map(str::to_owned),
                 ..decision
@@ -259,16 +252,10 @@ impl JobRecorder {
     pub(crate) fn end(self, came: JobResult, effects: Effects) {
         let Some(file) = self.file else { return };
         let record = Record {
-            format: FORMAT,
-            key: self.key,
-            causes: self.why.causes,
-            more_causes: self.why.more,
-            began_ms: self.began_ms,
             took_ms: elapsed_ms(self.began),
-            failures_before: self.failures_before,
-            decisions: self.made,
             came,
             effects,
+            ..self.record
         };
         if let Err(error) = append(&file, &record) {
             tracing::warn!(key = record.key, "why it was done is not kept: {error}");
@@ -284,10 +271,8 @@ fn elapsed_ms(since: Instant) -> u64 {
 /// [`trueup_capabilities::trace::TARGET`].
 pub const SPAN_TARGET: &str = "trueup::decision";
 
-/// The trace id of a span. `None` if it is not recorded.
-type TraceOf = fn(&Span) -> Option<String>;
-
-static TRACE_OF: OnceLock<TraceOf> = OnceLock::new();
+/// How to find the trace id of a span, which is `None` if the span is not recorded.
+static TRACE_OF: OnceLock<fn(&Span) -> Option<String>> = OnceLock::new();
 
 /// Sets how to find the trace id of a span, for the whole process. Only the first call has an effect.
 pub fn name_traces(with: fn(&Span) -> Option<String>) {
@@ -328,13 +313,12 @@ pub(crate) fn span(host: &Host, call: &str, key: &str, cause: impl FnOnce() -> S
     );
     if !span.is_disabled() {
         let of = &host.identity;
-        let id = of.decision(host.tape.journal().map(Journal::next_n));
         span.record("otel.name", format!("{} {key}", function_of(call)))
             .record("guest", of.guest.as_str())
             .record("version", of.version.as_str())
             .record("digest", of.digest.as_str())
             .record("key", key)
-            .record("decision", id)
+            .record("decision", of.decision(host.tape.journal().map(Journal::next_n)))
             .record("call", call)
             .record("cause", cause());
     }
@@ -362,7 +346,7 @@ pub(crate) fn came(span: &Span, error: Option<&str>) {
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// The file of a key.
-pub(super) fn path(state_dir: &Path, guest: &str, key: &str) -> PathBuf {
+pub(crate) fn path(state_dir: &Path, guest: &str, key: &str) -> PathBuf {
     let name = format!("{}.jsonl", trueup_journal::path_component(key));
     trueup_journal::guest_dir(&state_dir.join("decisions"), guest).join(name)
 }
@@ -415,8 +399,7 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
     let mut unread = 0;
     // Read the newer one first: if the files rotate in between, lines come twice instead of never.
     let newer = lines(file)?;
-    let older = lines(&old(file))?;
-    let all = [older, newer];
+    let all = [lines(&old(file))?, newer];
     let all = all.iter().flat_map(|lines| lines.split(|byte| *byte == b'\n'));
     for line in all.filter(|line| !line.is_empty()) {
         match serde_json::from_slice::<Record>(line) {
@@ -450,15 +433,7 @@ pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<BTreeSet<String>
 
 /// The names in a folder, mapped by `named`. Empty if the folder does not exist.
 pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed("listing", folder))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        found.extend(entry?.file_name().to_str().and_then(&named));
-    }
-    Ok(found)
+    files::names(folder, named).map_err(failed("listing", folder))
 }
 
 #[cfg(test)]

@@ -75,16 +75,14 @@ fn chosen(
             None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key)),
         });
     }
-    let kept = jobs.len();
     Ok(Explanation {
         guest: guest.to_owned(),
         key: key.to_owned(),
         // The input of a node's guest is set aside under the name of its instance.
         set_aside: set_aside(state_dir, guest, key).or_else(|| set_aside(state_dir, guest, &format!("{guest}/{key}"))),
-        now: None,
+        kept: jobs.len(),
         jobs,
-        kept,
-        unread: 0,
+        ..Explanation::default()
     })
 }
 
@@ -152,20 +150,15 @@ fn first(args: &Value, found: &impl Fn(&Value) -> Option<String>) -> Option<Stri
 }
 
 /// The jobs of a key without an ending, among the last ones: a job has no record yet, or never gets one.
-pub(super) fn open(
-    of: (&str, &str),
-    records: &[Record],
-    wanted: Selection,
-    recordings: &mut Recordings,
-) -> Vec<Explained> {
+pub(super) fn open(of: (&str, &str), records: &[Record], wanted: Selection, reader: &mut Recordings) -> Vec<Explained> {
     if wanted.decision.is_some() {
         return Vec::new();
     }
     let before = records.iter().rev().nth(wanted.last.max(1));
     let after = before.and_then(|record| record.decisions.iter().filter_map(|made| made.n).max());
-    let calls = recordings.open_since(after.unwrap_or_default());
+    let calls = reader.open_since(after.unwrap_or_default());
     let jobs = calls.into_iter().filter_map(|(n, call)| {
-        let mut open = job(of, n, &call, recordings).filter(|open| wanted.takes(open.job.began_ms))?;
+        let mut open = job(of, n, &call, reader).filter(|open| wanted.takes(open.job.began_ms))?;
         for timed in &mut open.job.causes {
             let request = "not known: the host records the cause of a job when the job ends".to_owned();
             timed.cause = Cause::Request { request };
@@ -188,8 +181,7 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
     let reported = reported_call(&made, recordings);
     let report = reported.report.as_ref();
     let is_open = report.is_some_and(CallReport::is_open);
-    let failed = report.filter(|report| report.failed && !is_open);
-    let failed = failed.map(|report| report.ending.clone());
+    let failed = report.filter(|it| it.failed && !is_open).map(|it| it.ending.clone());
     let made = Decision {
         asked: report.map_or(0, |report| report.asked.values().sum()),
         error: failed.clone(),
@@ -262,9 +254,8 @@ fn given(call: &str, args: &Value) -> String {
         (Some((kind, value)), None) => {
             let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
             let of = name.or_else(|| is_plain(value).then(|| value.to_string()));
-            format!("input: {kind} {}", of.unwrap_or_default())
-                .trim_end()
-                .to_owned()
+            let input = format!("input: {kind} {}", of.unwrap_or_default());
+            input.trim_end().to_owned()
         }
         (None, Some(id)) => format!("input: {id}"),
         (None, None) => format!("input: {}", function_of(call)),

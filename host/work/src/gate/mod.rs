@@ -111,9 +111,8 @@ pub async fn prove(
     let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
     // The first half is dropped when the caller no longer waits.
     let (_waits, given_up) = tokio::sync::oneshot::channel::<()>();
-    let runtime = tokio::runtime::Handle::current();
     let proving = tokio::task::spawn_blocking(move || {
-        runtime.block_on(async {
+        tokio::runtime::Handle::current().block_on(async {
             tokio::select! {
                 biased;
                 _ = given_up => {}
@@ -155,8 +154,12 @@ impl Proof {
             Ok(newest) => newest,
             Err(error) => return self.verdict.give_up(with_causes(error)),
         };
+        // How many calls are to be replayed; with the mode `off`, how many snapshots are to be restored.
+        let is_off = self.gate.mode == Mode::Off;
+        let enough = if is_off { SNAPSHOTS } else { self.gate.calls };
+        let replayed = |verdict: &Verdict| if is_off { verdict.recordings } else { verdict.calls_read };
         let mut opened = 0;
-        while self.replayed() < self.enough() && opened < FILES_OPENED_MAX {
+        while replayed(&self.verdict) < enough && opened < FILES_OPENED_MAX {
             let Some(found) = newest.next() else { return };
             if self.started.contains(&found.key) {
                 continue;
@@ -176,25 +179,10 @@ impl Proof {
             }
             tokio::task::yield_now().await;
         }
-        if opened == FILES_OPENED_MAX && self.replayed() == 0 && newest.next().is_some() {
+        if opened == FILES_OPENED_MAX && replayed(&self.verdict) == 0 && newest.next().is_some() {
             self.verdict.give_up(format!(
                 "none of the newest {FILES_OPENED_MAX} recordings holds a call of the active version, and older ones were not looked at"
             ));
-        }
-    }
-
-    /// How many calls were replayed; if none are to be, how many snapshots were restored.
-    fn replayed(&self) -> u64 {
-        match self.gate.mode {
-            Mode::Off => self.verdict.recordings,
-            _ => self.verdict.calls_read,
-        }
-    }
-
-    fn enough(&self) -> u64 {
-        match self.gate.mode {
-            Mode::Off => SNAPSHOTS,
-            _ => self.gate.calls,
         }
     }
 
@@ -284,8 +272,7 @@ impl Proof {
             what: outcome.one_line(),
             file: found.path.clone(),
         };
-        let is_undecided = matches!(outcome, Outcome::AskedUnrecorded { .. });
-        if is_undecided && compares(self.gate.mode) == Compare::Decisions {
+        if matches!(outcome, Outcome::AskedUnrecorded { .. }) && compares(self.gate.mode) == Compare::Decisions {
             verdict.undecided += 1;
             verdict.first_undecided.get_or_insert_with(first);
         } else {

@@ -134,17 +134,11 @@ impl Verdict {
         }
     }
 
-    /// Whether other versions of the guest recorded calls, but the active one has not yet.
-    pub(crate) fn has_nothing_to_compare(&self) -> bool {
-        self.calls_read == 0 && self.by_others > 0 && self.refused.is_none()
-    }
-
     /// The command that shows the first difference again, for a candidate with this reference in the configuration or
     /// command. Empty if there is none. `config`: the file with its settings.
     pub fn shown_by(&self, reference: &str, afresh: bool, config: &str) -> String {
-        let guest = ["builtin:", "file:"]
-            .iter()
-            .find_map(|kind| reference.strip_prefix(kind));
+        let of_file = || reference.strip_prefix("file:");
+        let guest = reference.strip_prefix("builtin:").or_else(of_file);
         let (Some(guest), Some(first)) = (guest, self.first.as_ref().or(self.first_undecided.as_ref())) else {
             return String::new();
         };

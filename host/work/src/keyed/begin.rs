@@ -70,8 +70,7 @@ impl<'c> KeyedSetup<'c> {
 
     /// What the instance of `key` has without any capability.
     pub fn backends(&self, key: &str) -> Backends {
-        let (seed, quotas) = (self.config.seed, &self.active.quotas);
-        self.host_context.backends(seed, key, quotas)
+        self.host_context.backends(self.config.seed, key, &self.active.quotas)
     }
 }
 
@@ -82,33 +81,27 @@ impl<'a, W: Reconciler> Keyed<'a, W> {
     /// If the state folder can't be read.
     pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext<'a>) -> Result<Self, SetupError> {
         let (config, host_context, active) = (setup.config, setup.host_context, &setup.active);
-        let once = context.once;
-        let supervision = context.supervision;
-        let policy = setup.guest.failure.clone();
+        let (quarantine, fall_back) = (&context.supervision.quarantine, &context.supervision.fall_back);
+        let supervisor = Supervisor::new(Arc::clone(quarantine), setup.guest.failure.clone(), fall_back.clone());
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &active.quotas.holdings;
         holdings.guard(setup.guest.approve_above, Arc::new(SystemClock));
-        holdings.restore(held.kept());
+        holdings.restore(held.kept.clone());
         let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
-        let first_cause = match host_context.host_status.is_reloaded() {
-            true => Cause::Reloaded,
-            false => Cause::Start,
-        };
+        let is_reloaded = host_context.host_status.is_reloaded();
+        let first_cause = if is_reloaded { Cause::Reloaded } else { Cause::Start };
         Ok(Self {
             world,
             shared: Shared::new(active, workers, W::RULES.cut),
             host_status: Arc::clone(&host_context.host_status),
             metrics: Arc::clone(&host_context.metrics),
             workers,
-            once,
-            report: context.report,
             started: Instant::now(),
-            controller: Controller::new(queue_settings(config, once), config.seed),
+            controller: Controller::new(queue_settings(config, context.once), config.seed),
             object_counts: held,
             counts_are_checked: false,
-            source_is_reported: context.source_is_reported,
             problems: Vec::new(),
             source: setup.source.clone(),
             held: BTreeSet::new(),
@@ -119,13 +112,12 @@ impl<'a, W: Reconciler> Keyed<'a, W> {
             last_results: BTreeMap::new(),
             effects: Effects::default(),
             unreported: BTreeMap::new(),
-            supervisor: Supervisor::new(supervision.quarantine, policy, supervision.fall_back),
+            supervisor,
             pending: PendingCauses::new(first_cause),
             became_active: None,
             urgent_keys,
-            handovers: supervision.handovers,
             versions: 0,
-            leadership: context.leadership,
+            context,
         })
     }
 }

@@ -12,7 +12,7 @@ use trueup_controller::Outcome;
 
 use super::turn::{CutCalls, Done, Turn};
 use super::{KeyProblem, Keyed, Reconciler, Running, Wanted};
-use crate::decisions::{Cause, JobRecorder, JobResult};
+use crate::decisions::{self, Cause, JobRecorder, JobResult};
 use crate::event::Event;
 use crate::keyed::interrupt::{Interrupt, Waits};
 use crate::lifecycle::active::Handover;
@@ -42,7 +42,7 @@ type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Rec
 impl<W: Reconciler> Keyed<'_, W> {
     pub(super) fn has_room(&self) -> bool {
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
-        self.leadership.may_act() && awake < self.workers && self.jobs.len() < W::RULES.jobs_max
+        self.context.leadership.may_act() && awake < self.workers && self.jobs.len() < W::RULES.jobs_max
     }
 
     /// If a key is due and no job slot is free, ends another call that may be cut: one that sleeps before one that
@@ -50,7 +50,7 @@ impl<W: Reconciler> Keyed<'_, W> {
     pub(super) fn make_room(&mut self) {
         let now_ms = self.now_ms();
         let is_due = self.controller.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms);
-        let may = W::RULES.cut == CutCalls::Dropped && self.leadership.may_act();
+        let may = W::RULES.cut == CutCalls::Dropped && self.context.leadership.may_act();
         let gives_way = |running: &Running<W::Desired>| running.gives_way.is_some();
         if !may || !is_due || self.jobs.len() < W::RULES.jobs_max || self.running.values().any(gives_way) {
             return;
@@ -77,8 +77,7 @@ impl<W: Reconciler> Keyed<'_, W> {
                 Wanted::Refused(error) => self.refuse(key, error),
                 Wanted::Waits(why) => {
                     self.keep_held(true);
-                    let error = self.with_hint(&why);
-                    self.refuse(key, error);
+                    self.refuse(key, self.with_hint(&why));
                 }
                 Wanted::Held => {
                     self.hold(key.clone());
@@ -90,7 +89,7 @@ impl<W: Reconciler> Keyed<'_, W> {
                     self.rest(&key);
                 }
                 Wanted::Forget => {
-                    self.supervisor.release(&key.to_string());
+                    self.supervisor.quarantine.release(&key.to_string());
                     self.rest(&key);
                     self.forget(&key);
                 }
@@ -108,14 +107,14 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// The desired state can't be computed. Nothing changes until the input does.
     fn refuse(&mut self, key: W::Key, error: String) {
         // The entry was for another input.
-        self.supervisor.release(&key.to_string());
+        self.supervisor.quarantine.release(&key.to_string());
         self.host_status.refused(W::RULES.guest, &key.to_string(), &error);
         self.rest(&key);
         if self.is_new(&key, &error) {
             self.world.publish_problem(&key, KeyProblem::Refused(&error));
             let came = JobResult::Refused { error: error.clone() };
             self.decided(&key).end(came, Effects::default());
-            (self.report)(Event::Failed {
+            (self.context.report)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
                 again_in_ms: None,
@@ -146,7 +145,9 @@ impl<W: Reconciler> Keyed<'_, W> {
         };
         let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
         let instances = self.shared.active.instances();
-        JobRecorder::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
+        let key = key.to_string();
+        let file = decisions::path(&instances.state_dir, instances.name, &key);
+        JobRecorder::new(Some(file), key, why, failures)
     }
 
     pub(super) fn start(&mut self, key: W::Key, desired: W::Desired) {
@@ -161,7 +162,7 @@ impl<W: Reconciler> Keyed<'_, W> {
         });
         let interrupt: Arc<Interrupt> = Arc::default();
         self.host_status.began(W::RULES.guest, &instance);
-        let fence = self.leadership.fence().of_this_epoch();
+        let fence = self.context.leadership.fence().of_this_epoch();
         let decided = self.decided(&key);
         let running = Running {
             interrupt: Arc::clone(&interrupt),
@@ -224,8 +225,7 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// The turn of a key ended. In how many milliseconds the key gets its next one, as the queue says.
     fn requeue(&mut self, key: &W::Key, outcome: Outcome) -> Option<u64> {
         let now_ms = self.now_ms();
-        let due_ms = self.controller.done(key, outcome, now_ms)?;
-        Some(due_ms.saturating_sub(now_ms))
+        Some(self.controller.done(key, outcome, now_ms)?.saturating_sub(now_ms))
     }
 
     /// The result of a turn. A turn that ended without one counts as failed. `None` if the task has no key.
@@ -250,10 +250,11 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// What the end of a turn says about its key.
     fn judged(&self, key: &W::Key, mut end: End, running: &Running<W::Desired>) -> End {
         if let Err(failure) = &mut end {
+            let may_act = running.fence.may_act() && self.context.leadership.may_act();
             match (failure.blame, running.gives_way) {
                 // A failure says nothing about the key if the host had no right to act, or if the turn began in an
                 // earlier epoch.
-                (Blame::Host, _) if !running.fence.may_act() || !self.leadership.may_act() => *failure = Failure::cut(),
+                (Blame::Host, _) if !may_act => *failure = Failure::cut(),
                 (Blame::Cut, Some(Waits::ForTurn)) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
                 _ => {}
             }
@@ -275,7 +276,7 @@ impl<W: Reconciler> Keyed<'_, W> {
         let version = self.world.version(self.shared.active.instances(), &running.desired);
         let input = quarantine::input(&version, &running.desired);
         let key = done.key.to_string();
-        let too_much = self.supervisor.ended(&key, &input, &done.end, &done.changes)?;
+        let too_much = self.supervisor.failures.after(&key, &input, &done.end, &done.changes)?;
         Some(SetAside::new(&version, key, input, too_much))
     }
 
@@ -305,8 +306,7 @@ impl<W: Reconciler> Keyed<'_, W> {
                 }
             }
             Err(Failure { blame: Blame::Cut, .. }) => {
-                let became_active = self.became_active.clone();
-                if let Some(cause) = became_active.filter(|_| running.version != self.versions) {
+                if let Some(cause) = self.became_active.clone().filter(|_| running.version != self.versions) {
                     self.because(&key, cause);
                 }
             }
@@ -333,7 +333,7 @@ impl<W: Reconciler> Keyed<'_, W> {
             self.last_results.entry(key).or_insert(Ok(()));
             return;
         };
-        (self.report)(event);
+        (self.context.report)(event);
         self.last_results.insert(key.clone(), Ok(()));
         if gone {
             self.forget(&key);
@@ -344,13 +344,13 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// The key failed. With `once`, it is given up if it failed too often or waits for an approval.
     pub(super) fn failed(&mut self, key: &W::Key, error: String, failures: u32, again_in_ms: Option<u64>) {
         let waits = self.holdings().refusal(&key.to_string()).is_some();
-        let is_given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.object_counts.is_known());
+        let is_given_up = self.context.once && (failures >= FAILURES_MAX_ONCE || waits && self.object_counts.is_known);
         if is_given_up {
             self.controller.forget(key);
             self.world.rest(key, true);
         }
         self.world.publish_problem(key, KeyProblem::Failed(&error));
-        (self.report)(Event::Failed {
+        (self.context.report)(Event::Failed {
             key: key.to_string(),
             error: error.clone(),
             again_in_ms: again_in_ms.filter(|_| !is_given_up),
@@ -374,7 +374,7 @@ impl<W: Reconciler> Keyed<'_, W> {
         self.controller.forget(key);
         self.pending.forget(key);
         self.unreported.remove(key);
-        if !self.once {
+        if !self.context.once {
             self.last_results.remove(key);
         }
         self.supervisor.succeeded(&key.to_string());
@@ -416,11 +416,11 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// Starts a turn, unless exactly this input is set aside.
     pub(super) fn start_or_hold(&mut self, key: W::Key, desired: W::Desired) {
         let instance = key.to_string();
-        let has = self.supervisor.has(&instance);
+        let has = self.supervisor.quarantine.has(&instance);
         let version = has.then(|| self.world.version(self.shared.active.instances(), &desired));
         let held = version.and_then(|version| self.supervisor.held(&version, &instance, &desired));
         let Some(held) = held else {
-            if let Some(released) = self.supervisor.release(&instance) {
+            if let Some(released) = self.supervisor.quarantine.release(&instance) {
                 self.because(&key, Cause::from(&released));
             }
             self.start(key, desired);
@@ -443,11 +443,10 @@ impl<W: Reconciler> Keyed<'_, W> {
     fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
         let name = &entry.instance;
         let error = &entry.error;
-        let failures = entry.failures;
-        self.host_status.set_aside(W::RULES.guest, name, error, failures);
+        self.host_status.set_aside(W::RULES.guest, name, error, entry.failures);
         if is_new {
             self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));
-            (self.report)(Event::from(&entry));
+            (self.context.report)(Event::from(&entry));
             // Also for an old entry: the process that wrote it may have ended before another version became active.
             self.supervisor.fall_backs.request(W::RULES.guest, &entry);
             self.last_results.insert(key, Err(entry.error));

@@ -43,11 +43,9 @@ impl<R: KeyRecord> KeyRecords<R> {
     /// As [`KeyRecords::load`].
     pub fn open(state_dir: &Path, guest: &str, plans: bool) -> Result<Self, SetupError> {
         let known = Self::load(&state_dir.join("keys").join(guest));
-        let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
-        Ok(Self {
-            is_unwritten: plans,
-            ..known
-        })
+        let mut known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
+        known.is_unwritten = plans;
+        Ok(known)
     }
 
     /// Reads the records in `folder`. Empty if the folder does not exist yet.

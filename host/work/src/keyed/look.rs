@@ -10,22 +10,20 @@ use super::{Keyed, Reconciler};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::keyed::turn::CutCalls;
-use crate::lifecycle::active::UrgentKey;
-use crate::status::SourceRead;
 
 impl<W: Reconciler> Keyed<'_, W> {
     /// Takes in what the source says, including what can't be read.
     pub(super) fn take_in(&mut self, batch: &Batch) {
-        if !self.source_is_reported {
+        if !self.context.source_is_reported {
             for problem in &batch.new_problems {
-                (self.report)(Event::Problem(problem.to_string()));
+                (self.context.report)(Event::Problem(problem.to_string()));
             }
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
         let looked = self.world.look(batch);
         if let Some(problem) = looked.lost(&self.source) {
-            if !self.source_is_reported {
-                (self.report)(Event::Problem(problem.clone()));
+            if !self.context.source_is_reported {
+                (self.context.report)(Event::Problem(problem.clone()));
             }
             self.problems.push(problem);
         }
@@ -35,13 +33,9 @@ impl<W: Reconciler> Keyed<'_, W> {
         for key in looked.held {
             self.hold(key);
         }
-        if !self.source_is_reported {
-            self.host_status.looked(SourceRead {
-                objects: &looked.objects,
-                changes: batch.changes.len(),
-                complete: looked.complete,
-                problems: &self.problems,
-            });
+        if !self.context.source_is_reported {
+            self.host_status
+                .looked(&looked.objects, batch.changes.len(), looked.complete, &self.problems);
         }
         let now_ms = SystemClock.now_ms();
         let seen = (looked.seen, looked.nodes);
@@ -81,14 +75,9 @@ impl<W: Reconciler> Keyed<'_, W> {
         self.queue(key);
     }
 
-    pub(super) fn take_urgent(&mut self, (key, reply): UrgentKey) {
-        // The operator may have gone; the key gets its turn all the same.
-        let _ = reply.send(self.queue_first(&key));
-    }
-
     /// Puts a key that the operator asks for at the front of the queue.
-    fn queue_first(&mut self, text: &str) -> Result<(), String> {
-        if !self.leadership.may_act() {
+    pub(super) fn queue_first(&mut self, text: &str) -> Result<(), String> {
+        if !self.context.leadership.may_act() {
             return Err("this host does not act now: another one leads, or the lease is lost".to_owned());
         }
         let known = |key: &W::Key| self.controller.status(key).is_some() || self.world.is_desired(key);
@@ -107,15 +96,14 @@ impl<W: Reconciler> Keyed<'_, W> {
         let why = self.source.hidden();
         self.host_status.held(W::RULES.guest, &name);
         if self.held.insert(key) {
-            (self.report)(Event::Held { key: name, why });
+            (self.context.report)(Event::Held { key: name, why });
         }
     }
 
     pub(super) fn take_mail(&mut self, mail: W::Mail) {
-        let may_act = self.leadership.may_act();
+        let may_act = self.context.leadership.may_act();
         let is_running = |key: &W::Key| self.running.contains_key(key);
-        let taken = self.world.take_mail(mail, may_act, is_running);
-        if let Some((key, cause)) = taken {
+        if let Some((key, cause)) = self.world.take_mail(mail, may_act, is_running) {
             self.because(&key, cause);
             self.queue(&key);
         }
@@ -141,8 +129,8 @@ impl<W: Reconciler> Keyed<'_, W> {
     pub(super) fn take_term(&mut self) {
         self.cut_calls();
         self.show_acting();
-        if self.leadership.term().is_some() {
-            self.world.begin_term(&self.leadership);
+        if self.context.leadership.term().is_some() {
+            self.world.begin_term(&self.context.leadership);
             // What goes may have gone from the source while another host acted.
             self.expect(&self.world.keys());
             self.all_again(&Cause::Acts);
@@ -152,7 +140,7 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// Shows whether this host acts. While it does not, its earlier failures say nothing, and nothing waits here for an
     /// approval.
     pub(super) fn show_acting(&self) {
-        let acts = self.leadership.term().is_some();
+        let acts = self.context.leadership.term().is_some();
         self.host_status.set_acting(W::RULES.guest, acts);
         if !acts {
             self.shared.active.quotas.holdings.pause();
@@ -170,7 +158,7 @@ impl<W: Reconciler> Keyed<'_, W> {
 
     /// Reconciles every key, if this host acts.
     pub(super) fn all_again(&mut self, cause: &Cause) {
-        if self.leadership.term().is_none() {
+        if self.context.leadership.term().is_none() {
             return;
         }
         for key in self.world.keys() {
@@ -202,8 +190,7 @@ impl<W: Reconciler> Keyed<'_, W> {
                 }
             }
         }
-        let freed = holdings.freed();
-        for key in freed.iter().filter_map(|key| key.parse().ok()) {
+        for key in holdings.freed().iter().filter_map(|key| key.parse().ok()) {
             self.queue_anew(&key);
         }
     }
@@ -232,7 +219,7 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// Why a key waits for an approval, with what to type next.
     pub(super) fn with_hint(&self, why: &str) -> String {
         let name = self.shared.active.instances().name;
-        let once = self.once.then_some(", or run it with --once --approve");
+        let once = self.context.once.then_some(", or run it with --once --approve");
         format!("{why} {name}{}", once.unwrap_or_default())
     }
 

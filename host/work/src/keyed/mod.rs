@@ -17,7 +17,6 @@ mod jobs;
 pub mod key_records;
 mod look;
 pub mod plan;
-mod summary;
 pub mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,11 +27,13 @@ use std::time::Duration;
 
 use lru::LruCache;
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
+use trueup_base::text::counted;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_controller::{Controller, Outcome};
@@ -40,7 +41,6 @@ use trueup_instance::Instances;
 use trueup_sources::{Batch, Batches, Source};
 
 pub use self::begin::{KeyedSetup, queue_settings};
-pub use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
 use crate::event::Event;
@@ -48,7 +48,7 @@ use crate::host_context::Supervision;
 use crate::input::{From, Input, next, no_nodes, nothing_there};
 use crate::keyed::interrupt::{Interrupt, Waits};
 use crate::leading::Leadership;
-use crate::lifecycle::active::{Handover, UrgentKey};
+use crate::lifecycle::active::UrgentKey;
 use crate::lifecycle::failure::{self, End};
 use crate::object_counts::ObjectCounts;
 use crate::slot::InstanceSlot;
@@ -273,13 +273,8 @@ pub trait Reconciler: Sized {
     ///
     /// # Errors
     /// One line: with `--once`, the key is given up all the same.
-    fn succeeded(
-        &mut self,
-        key: &Self::Key,
-        gone: bool,
-        effects: Effects,
-        out: Self::Out,
-    ) -> Result<Option<Event>, String>;
+    fn succeeded(&mut self, key: &Self::Key, gone: bool, did: Effects, out: Self::Out)
+    -> Result<Option<Event>, String>;
     /// What is in service now, as the status shows it.
     fn in_service(_out: &Self::Out) -> Vec<String> {
         Vec::new()
@@ -307,6 +302,42 @@ pub trait Reconciler: Sized {
     fn did(&self, effects: Effects) -> [(&'static str, u64); 2];
 }
 
+/// The result of a loop.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Whether everything is in its desired state and everything could be read.
+    pub is_true: bool,
+    /// The line to begin with, if everything was in its desired state before. `None` if it was not.
+    pub unchanged: Option<&'static str>,
+    /// Why it ended early. `None` if it did not.
+    pub cut_short: Option<String>,
+    /// What could not be read, or is not used.
+    pub problems: Vec<String>,
+    /// Keys that nothing names but whose objects are kept: something that can't be read may name them.
+    pub held: Vec<String>,
+    /// What is not in its desired state, and why, if the run did not say so before.
+    pub failed: Vec<(String, String)>,
+    /// The last line.
+    pub line: String,
+    /// The same as JSON.
+    pub json: Box<RawValue>,
+}
+
+/// The results of all keys of a loop, as JSON has them.
+#[derive(Serialize)]
+struct KeyResults {
+    /// Keys that are in their desired state.
+    succeeded: usize,
+    /// Keys that failed, and why.
+    failed: BTreeMap<String, String>,
+    /// What was done, such as `created`, and how often.
+    #[serde(flatten)]
+    did: BTreeMap<&'static str, u64>,
+    problems: Vec<String>,
+    held: Vec<String>,
+    cut_short: Option<String>,
+}
+
 /// A running turn, as the loop sees it.
 struct Running<D> {
     interrupt: Arc<Interrupt>,
@@ -329,8 +360,7 @@ pub(crate) struct Keyed<'a, W: Reconciler> {
     host_status: Arc<HostStatus>,
     metrics: Arc<Metrics>,
     workers: usize,
-    once: bool,
-    report: &'a dyn Fn(Event),
+    context: LoopContext<'a>,
     /// The queue measures time from here, independent of the wall clock.
     started: Instant,
     controller: Controller<W::Key>,
@@ -339,7 +369,6 @@ pub(crate) struct Keyed<'a, W: Reconciler> {
     /// Whether only keys that the world knows are counted. An earlier process may have ended before it wrote which are
     /// gone.
     counts_are_checked: bool,
-    source_is_reported: bool,
     problems: Vec<String>,
     source: Source,
     /// Keys that are not desired, but may be named by something that can't be read.
@@ -362,11 +391,8 @@ pub(crate) struct Keyed<'a, W: Reconciler> {
     became_active: Option<Cause>,
     /// Keys that the operator wants to be worked on now.
     urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
-    /// Versions that are to become active.
-    handovers: mpsc::Receiver<Handover>,
     /// The number of versions that became active since the start.
     versions: u64,
-    leadership: Leadership,
 }
 
 impl<W: Reconciler> Keyed<'_, W> {
@@ -405,18 +431,18 @@ impl<W: Reconciler> Keyed<'_, W> {
     ) -> Option<String> {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
-        let mut terms = self.leadership.clone();
-        let term = self.leadership.term();
+        let mut terms = self.context.leadership.clone();
+        let term = self.context.leadership.term();
         let shared = Arc::clone(&self.shared);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Draining may take its time; by then the loop no longer reports that it is alive.
         let beating = self.host_status.begin_loop(W::RULES.name);
-        self.world.begin_term(&self.leadership);
+        self.world.begin_term(&self.context.leadership);
         loop {
             beating.beat();
             // The term in which the source was listed has ended.
-            if self.once && (term.is_none() || self.leadership.term() != term) {
+            if self.context.once && (term.is_none() || self.context.leadership.term() != term) {
                 return Some("the lease could not be renewed: another host may act now".to_owned());
             }
             self.take_due();
@@ -430,14 +456,15 @@ impl<W: Reconciler> Keyed<'_, W> {
             let pause = self.pause();
             tokio::select! {
                 biased;
-                () = &mut stop => return self.once.then(|| "stopped before its end".to_owned()),
+                () = &mut stop => return self.context.once.then(|| "stopped before its end".to_owned()),
                 () = terms.changed() => self.take_term(),
-                Some(handover) = self.handovers.recv() => self.hand_over(handover),
+                Some(handover) = self.context.supervision.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 mail = self.world.mail() => self.take_mail(mail),
                 () = self.supervisor.fall_backs.answered() => {}
                 () = shared.active.approved.notified() => self.try_waiting(),
-                Some(urgent) = self.urgent_keys.recv() => self.take_urgent(urgent),
+                // The operator may have gone; the key gets its turn all the same.
+                Some((key, reply)) = self.urgent_keys.recv() => drop(reply.send(self.queue_first(&key))),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return Some(why),
@@ -459,8 +486,8 @@ impl<W: Reconciler> Keyed<'_, W> {
     /// With `once`: whether nothing is left to do.
     fn is_done(&mut self) -> bool {
         // The version that is about to become active may release what is set aside.
-        self.once
-            && self.leadership.may_act()
+        self.context.once
+            && self.context.leadership.may_act()
             && self.controller.is_idle()
             && self.world.is_settled(&self.last_results)
             && !self.supervisor.fall_backs.is_under_way()
@@ -495,11 +522,48 @@ impl<W: Reconciler> Keyed<'_, W> {
             let what = W::RULES.left_behind;
             let seconds = STOP_GRACE.as_secs();
             tracing::warn!("{count} {what} did not end within {seconds} s: {next}");
-            self.leadership.leave_behind();
+            self.context.leadership.leave_behind();
             self.jobs.shutdown().await;
         }
         self.idle.iter_mut().for_each(|(_, slot)| slot.sync());
         self.keep_held(true);
         self.world.flush().await;
+    }
+
+    /// The result of the loop. `cut_short`: why it ended early.
+    ///
+    /// # Errors
+    /// If the summary has no form in JSON.
+    fn summary(self, cut_short: Option<String>) -> serde_json::Result<Summary> {
+        let rules = W::RULES;
+        let all = self.last_results.len();
+        let failed = self.last_results.into_iter();
+        let failed = failed.filter_map(|(key, it)| Some((key.to_string(), it.err()?)));
+        let failed: BTreeMap<_, _> = failed.collect();
+        let is_true = failed.is_empty() && self.problems.is_empty() && cut_short.is_none();
+        let results = KeyResults {
+            succeeded: all - failed.len(),
+            failed,
+            did: self.world.did(self.effects).into(),
+            problems: self.problems,
+            held: self.held.iter().map(ToString::to_string).collect(),
+            cut_short,
+        };
+        let changed_nothing = is_true && results.did.values().all(|count| *count == 0);
+        let did = results.did.iter().map(|(word, count)| format!("{count} {word}"));
+        let did = did.collect::<Vec<_>>().join(", ");
+        let keys = counted(all, rules.word, &format!("{}s", rules.word));
+        let succeeded = results.succeeded;
+        let failed = results.failed.len();
+        Ok(Summary {
+            is_true,
+            unchanged: changed_nothing.then_some(rules.unchanged),
+            line: format!("{keys}: {succeeded} true, {failed} failed; {did}"),
+            json: to_raw_value(&results)?,
+            cut_short: results.cut_short,
+            problems: results.problems,
+            held: results.held,
+            failed: Vec::new(),
+        })
     }
 }

@@ -108,8 +108,8 @@ impl Turn {
         fence: Fence,
         interrupt: Arc<Interrupt>,
     ) -> Self {
-        let doing = progress::doing(|| format!("working on {}", slot.key()));
         Self {
+            _doing: progress::doing(|| format!("working on {}", slot.key())),
             shared,
             slot,
             decided,
@@ -122,7 +122,6 @@ impl Turn {
             changes: Vec::new(),
             unapplied: Unapplied::new(),
             last_at_ms: 0,
-            _doing: doing,
         }
     }
 
@@ -238,7 +237,7 @@ impl Turn {
         self.last_at_ms = self.last_at_ms.max(interrupted.at_ms);
         let span = self.decided.begin(open.instance.host(), &interrupted.call, false);
         let counted = self.slot.active().calls.begin();
-        let finishing = open.version.finish(self.slot.key(), &mut open.instance, interrupted);
+        let finishing = open.form.finish(self.slot.key(), &mut open.instance, interrupted);
         let answer = finishing.instrument(span).await;
         counted.end(answer.is_ok());
         let settled = self.settled(open, Some(answer)).await;

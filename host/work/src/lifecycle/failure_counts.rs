@@ -37,11 +37,12 @@ pub struct TooMuch {
 /// What went wrong with each input, by name, since it last changed. One without failures takes no room.
 pub(crate) struct FailureCounts {
     policy: FailurePolicy,
-    by_name: BTreeMap<String, FailureCount>,
+    pub(crate) by_name: BTreeMap<String, FailureCount>,
 }
 
+/// What went wrong with one input.
 #[derive(Default)]
-struct FailureCount {
+pub(crate) struct FailureCount {
     /// The digest of its last form.
     input: String,
     /// How often in a row the guest failed.
@@ -58,8 +59,7 @@ impl FailureCounts {
     /// Takes in the end of a job. `input` is the digest of the form that it worked with. Returns why the input is to be
     /// set aside, and then counts anew.
     pub(crate) fn after(&mut self, name: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
-        let blame = end.as_ref().err().map(|failure| failure.blame);
-        match blame {
+        match end.as_ref().err().map(|failure| failure.blame) {
             // Counts neither way: the next job is for another input, another version, or another process.
             Some(Blame::Cut) => return None,
             // The key was already in its desired state: recreating objects before was necessary.
@@ -84,24 +84,10 @@ impl FailureCounts {
         too_much
     }
 
-    /// The number of inputs with which something went wrong.
-    pub(crate) fn len(&self) -> usize {
-        self.by_name.len()
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
-    }
-
-    pub(crate) fn forget(&mut self, name: &str) {
-        self.by_name.remove(name);
-    }
-
-    /// Returns the names of those with which the guest failed.
+    /// Forgets all. Returns the names of those with which the guest failed.
     pub(crate) fn forget_all(&mut self) -> Vec<String> {
         let all = std::mem::take(&mut self.by_name).into_iter();
-        all.filter_map(|(name, count)| (count.faults > 0).then_some(name))
-            .collect()
+        all.filter_map(|(name, it)| (it.faults > 0).then_some(name)).collect()
     }
 }
 
@@ -172,17 +158,14 @@ impl Cycles {
         }
         let mut cycle = self.turns.iter().filter(|(_, turns)| turns.rounds() >= max);
         let ((kind, name), turns) = cycle.next()?;
-        let rounds = turns.rounds();
+        let failures = turns.rounds();
         let others = cycle.count() as u64;
-        let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times");
+        let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {failures} times");
         error += " with the same desired state";
         if others > 0 {
             error += &format!(", and so {}", counted(others, "other object", "other objects"));
         }
-        Some(TooMuch {
-            error,
-            failures: rounds,
-        })
+        Some(TooMuch { error, failures })
     }
 
     /// The changes of each object that was created here.

@@ -63,9 +63,10 @@ impl SetAside {
 pub struct Quarantine {
     folder: PathBuf,
     entries: Mutex<BTreeMap<String, SetAside>>,
-    audit: Option<Arc<Audit>>,
-    /// Changes stay in memory.
-    is_unwritten: bool,
+    /// Gets a line for each input that is set aside.
+    pub(crate) audit: Option<Arc<Audit>>,
+    /// In a plan: changes stay in memory.
+    pub(crate) is_unwritten: bool,
 }
 
 impl Quarantine {
@@ -84,10 +85,9 @@ impl Quarantine {
                 Ok(None) => {}
                 // Releasing it would not remove a file with another name, so it would come back at each start.
                 Ok(Some(entry)) if this.file(&entry.instance) != path => {
-                    let path = path.display();
-                    let must_be = this.file(&entry.instance);
                     let name = entry.instance;
-                    let must_be = must_be.display();
+                    let must_be = this.file(&name);
+                    let (path, must_be) = (path.display(), must_be.display());
                     tracing::warn!("{path}: is not where `{name}` is set aside, must be {must_be}: passed over");
                 }
                 Ok(Some(entry)) => drop(this.entries.get_mut().insert(entry.instance.clone(), entry)),
@@ -95,19 +95,6 @@ impl Quarantine {
             }
         }
         this
-    }
-
-    /// The same, with a line of the audit log for each input that is set aside. With `None` it writes no such lines.
-    pub(crate) fn audited(self, audit: Option<Arc<Audit>>) -> Self {
-        Self { audit, ..self }
-    }
-
-    /// The same for a plan: changes stay in memory.
-    pub(crate) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// All entries, by instance.
@@ -143,11 +130,10 @@ impl Quarantine {
     /// # Errors
     /// If it can't be written: it is then set aside only until the next start.
     pub(crate) fn set_aside(&self, about: &Identity, entry: SetAside) -> io::Result<()> {
-        if let Some(audit) = &self.audit {
-            let audited = audit.managed(entry.at_ms, about, "quarantine", &entry.instance, &entry.error);
-            if let Err(error) = audited {
-                tracing::error!(instance = entry.instance, "audit: {:#}", anyhow::Error::from(error));
-            }
+        if let Some(audit) = &self.audit
+            && let Err(error) = audit.managed(entry.at_ms, about, "quarantine", &entry.instance, &entry.error)
+        {
+            tracing::error!(instance = entry.instance, "audit: {:#}", anyhow::Error::from(error));
         }
         let written = match self.is_unwritten {
             true => Ok(()),
@@ -158,7 +144,7 @@ impl Quarantine {
     }
 
     /// Releases the input, to be tried again. Returns its entry if it was set aside.
-    pub(crate) fn release(&self, instance: &str) -> Option<SetAside> {
+    pub fn release(&self, instance: &str) -> Option<SetAside> {
         let entry = self.entries.lock().remove(instance)?;
         if !self.is_unwritten
             && let Err(error) = files::remove(&self.file(instance))
@@ -170,13 +156,12 @@ impl Quarantine {
 
     /// If more than `max` are set aside, releases the oldest: inputs that come under ever new names must not fill
     /// memory and disk.
-    pub(crate) fn keep_newest(&self, max: usize) {
-        let all = self.all().into_iter();
-        let mut all: Vec<_> = all.map(|entry| (entry.at_ms, entry.instance)).collect();
-        all.sort();
-        let surplus = all.len().saturating_sub(max);
-        for (_, instance) in all.iter().take(surplus) {
-            self.release(instance);
+    pub fn keep_newest(&self, max: usize) {
+        let mut all = self.all();
+        // Those of the same time stay sorted by instance.
+        all.sort_by_key(|entry| entry.at_ms);
+        for entry in all.iter().take(all.len().saturating_sub(max)) {
+            self.release(&entry.instance);
         }
     }
 
@@ -210,8 +195,7 @@ pub fn way_out(guest: &str, revision: Option<u64>) -> String {
 /// The digest of an input, as JSON.
 pub fn digest_of(input: &impl Serialize) -> String {
     // The guest's input already was JSON.
-    let text = serde_json::to_vec(input).unwrap_or_default();
-    Digest::of(&text).to_string()
+    Digest::of(&serde_json::to_vec(input).unwrap_or_default()).to_string()
 }
 
 #[cfg(test)]

@@ -84,9 +84,8 @@ impl CandidateInstance {
     /// # Errors
     /// One line: why it can't be read.
     pub(super) fn at(folder: &Path, n: u64, before: Option<Self>, versions: &Setup) -> Result<Self, String> {
-        let (before, state) = before
-            .map(|it| (it.reading, (it.begin, it.instance, it.next_n)))
-            .unzip();
+        let parts = |it: Self| (it.reading, (it.begin, it.instance, it.next_n));
+        let (before, state) = before.map(parts).unzip();
         let first = before.as_ref().map(|before| before.first);
         let reading = Reading::of(folder, n, before, &versions.active.program.guest.digest)?;
         let (begin, instance, next_n) = state.filter(|_| first == Some(reading.first)).unwrap_or_default();
@@ -133,14 +132,13 @@ impl CandidateInstance {
     /// Begins the candidate's instance from the active one's state before the call.
     async fn start(&mut self, versions: &Setup, job: &Job) -> Result<Result<Instance, Option<Difference>>, String> {
         self.catch_up(versions, job.n).await?;
-        let segment = self.recording_of(job.n, versions)?;
         let options = Options {
             compare: versions.compare,
             cpu: Cpu::AsRecorded,
             ..Options::default()
         };
         let Instances { engine, program, .. } = &versions.candidate;
-        match replay::begin(engine, program, segment, options).await {
+        match replay::begin(engine, program, self.recording_of(job.n, versions)?, options).await {
             Ok(begun) => Ok(begun.map_err(|outcome| judged(job, &outcome))),
             Err(error) => not_started(job, &error).map(Err),
         }
@@ -209,8 +207,7 @@ impl CandidateInstance {
             (from, start) = (begin.n, &begin.start);
             header.snapshot = Some(begin.snapshot.clone());
         }
-        let calls = self.reading.entries.iter();
-        let calls = calls.filter(|entry| (from..end).contains(&entry.n));
+        let calls = self.reading.entries.iter().filter(|it| (from..end).contains(&it.n));
         (first, header, start.iter().chain(calls).cloned().collect())
     }
 }
@@ -384,15 +381,12 @@ fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64,
     let mut now_ms = begun_ms;
     let mut due = BTreeMap::new();
     for entry in entries {
-        let Ask { name, args, answer } = match entry.event {
+        let (name, args, answer) = match entry.event {
             Event::Call(call) => {
                 now_ms = call.at_ms;
-                if call.name == ON_TIMER {
-                    number(&call.args, "timer").and_then(|timer| due.remove(&timer));
-                }
-                continue;
+                (call.name, call.args, None)
             }
-            Event::Ask(ask) => ask,
+            Event::Ask(Ask { name, args, answer }) => (name, args, answer),
             _ => continue,
         };
         let answered = answer.and_then(|answer| answer.get().parse::<u64>().ok());
@@ -402,7 +396,7 @@ fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64,
                 let delay_ms = number(&args, "delay_ms");
                 due.extend(delay_ms.map(|delay_ms| (timer, now_ms.saturating_add(delay_ms))));
             }
-            ("timers.cancel", _) => {
+            (ON_TIMER | "timers.cancel", _) => {
                 number(&args, "timer").and_then(|timer| due.remove(&timer));
             }
             _ => {}

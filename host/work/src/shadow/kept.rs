@@ -2,10 +2,9 @@
 //! again.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use trueup_base::folder;
 use trueup_base::replace::{Durable, remove, replace_file};
@@ -88,7 +87,15 @@ impl Kept {
             kept.remove_old()
         };
         let written = write(self);
-        self.logged(written).then_some(path)
+        // Logs an error once, not for every call: a full disk stays full for a while.
+        let was_failing = std::mem::replace(&mut self.failing, written.is_err());
+        if let Err(error) = &written
+            && !was_failing
+        {
+            let folder = self.folder.display();
+            tracing::warn!("keeping what a candidate decides in `{folder}`: {error}");
+        }
+        written.is_ok().then_some(path)
     }
 
     fn remove_old(&mut self) -> io::Result<()> {
@@ -99,18 +106,6 @@ impl Kept {
             remove(&path)?;
         }
         Ok(())
-    }
-
-    /// Logs an error once, not for every call: a full disk stays full for a while. `true` if there was none.
-    fn logged(&mut self, done: io::Result<()>) -> bool {
-        let was_failing = std::mem::replace(&mut self.failing, done.is_err());
-        if let Err(error) = &done
-            && !was_failing
-        {
-            let folder = self.folder.display();
-            tracing::warn!("keeping what a candidate decides in `{folder}`: {error}");
-        }
-        done.is_ok()
     }
 }
 

@@ -162,9 +162,8 @@ impl Shadow {
 
     /// A promotion was refused; `None` if another one is tried.
     pub fn promotion_refused(&self, refused: Option<PromotionRefused>) {
-        self.shared
-            .status
-            .send_modify(|status| status.promotion_refused = refused);
+        let set = |status: &mut Status| status.promotion_refused = refused;
+        self.shared.status.send_modify(set);
     }
 
     /// The results, as they change. Closed once the shadow is dropped and its thread has ended.
@@ -242,9 +241,8 @@ impl Worker {
     }
 
     async fn one(&mut self, job: &Job) {
-        let before = self.candidates.pop(&job.key);
         let folder = self.versions.active.recording(&job.key);
-        let mut candidate = match CandidateInstance::at(&folder, job.n, before, &self.versions) {
+        let mut candidate = match CandidateInstance::at(&folder, job.n, self.candidates.pop(&job.key), &self.versions) {
             Ok(candidate) => candidate,
             Err(why) => return self.skip(job, &why),
         };

@@ -46,10 +46,8 @@ impl Calls {
     /// Counts by outcome: `answered` (also with an error from the guest), `fault` (the guest trapped or exceeded a
     /// limit), `cut` (interrupted while it slept).
     pub fn outcomes(&self) -> [(&'static str, u64); 3] {
-        let Counted {
-            answered, cut, faults, ..
-        } = *self.0.lock();
-        [("answered", answered), ("cut", cut), ("fault", faults)]
+        let it = self.0.lock();
+        [("answered", it.answered), ("cut", it.cut), ("fault", it.faults)]
     }
 
     /// How long the calls took together that ended since this was last asked.
@@ -111,11 +109,6 @@ impl Histogram {
         self.count += 1;
         self.sum += seconds;
     }
-
-    /// The same, in milliseconds.
-    pub fn observe_ms(&mut self, took_ms: u64) {
-        self.observe(Duration::from_millis(took_ms));
-    }
 }
 
 #[cfg(test)]
@@ -141,7 +134,7 @@ mod tests {
     fn each_bucket_holds_all_that_were_at_most_as_long() {
         let mut histogram = Histogram::default();
         for ms in [0, 1, 5, 999_999] {
-            histogram.observe_ms(ms);
+            histogram.observe(Duration::from_millis(ms));
         }
         assert_eq!(histogram.counts[..3], [2, 3, 3]);
         assert_eq!(histogram.counts[BOUNDS.len() - 1], 3);

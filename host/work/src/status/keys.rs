@@ -23,22 +23,9 @@ pub const RECENT_MAX: usize = 4;
 const CORRECTIONS_MIN: u32 = 2;
 
 /// The state of a key. Those that need attention come first.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    EnumString,
-    IntoStaticStr,
-    VariantArray,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum KeyState {
     /// It failed. It is retried after its backoff, or, if it is not to be retried, when it changes.
@@ -197,8 +184,7 @@ impl Keys {
 
     pub(super) fn began(&mut self, line: &str, now_ms: u64) {
         let (entry, _) = self.of(line, now_ms);
-        let changed_ms = entry.changed_ms.take();
-        entry.open_ms = entry.open_ms.or(changed_ms);
+        entry.open_ms = entry.open_ms.or(entry.changed_ms.take());
         entry.began_ms = Some(now_ms);
         entry.due_ms = None;
         entry.set_state(KeyState::Running, now_ms);
@@ -215,7 +201,8 @@ impl Keys {
         *measured.outcomes.entry(finished.outcome).or_default() += 1;
         measured.effects += finished.effects;
         if is_true && let Some(open_ms) = entry.open_ms.take() {
-            measured.to_effect.observe_ms(now_ms.saturating_sub(open_ms));
+            let took = Duration::from_millis(now_ms.saturating_sub(open_ms));
+            measured.to_effect.observe(took);
         }
         let state = match finished.outcome {
             // It changed during the work, so more work remains.
@@ -250,8 +237,7 @@ impl Keys {
         let (entry, _) = self.of(line, now_ms);
         (entry.due_ms, entry.began_ms) = (None, None);
         // A later change may complete this one, so its time counts from the first.
-        let changed_ms = entry.changed_ms.take();
-        entry.open_ms = entry.open_ms.or(changed_ms);
+        entry.open_ms = entry.open_ms.or(entry.changed_ms.take());
         let (error, failures) = why.unzip();
         entry.fails(error.map(str::to_owned), failures.unwrap_or_default(), now_ms);
         entry.set_state(state, now_ms);
@@ -326,13 +312,7 @@ impl Keys {
     }
 
     /// Keys after `after` in order that `fits` accepts, at most `max`.
-    pub(super) fn shown(
-        &self,
-        after: &str,
-        max: usize,
-        now_ms: u64,
-        fits: impl Fn(&KeyShown) -> bool,
-    ) -> Vec<KeyShown> {
+    pub(super) fn list(&self, after: &str, max: usize, now_ms: u64, fits: impl Fn(&KeyShown) -> bool) -> Vec<KeyShown> {
         let found = self.all.range::<str, _>((Excluded(after), Unbounded));
         let found = found.filter(|(_, entry)| fits(&entry.shown)).take(max);
         found.map(|(_, entry)| entry.show(now_ms)).collect()
@@ -345,10 +325,8 @@ impl Keys {
     /// A resync of a key ended. Returns how many in a row corrected its objects.
     pub(super) fn resynced(&mut self, line: &str, corrected: bool) -> u32 {
         let Some(entry) = self.all.get_mut(line) else { return 0 };
-        entry.corrections = match corrected {
-            true => entry.corrections.saturating_add(1),
-            false => 0,
-        };
+        let one_more = entry.corrections.saturating_add(1);
+        entry.corrections = if corrected { one_more } else { 0 };
         entry.corrections
     }
 

@@ -48,15 +48,6 @@ const IN_TROUBLE_MAX: usize = 100;
 /// 100,000 objects, which takes a second or two on a busy machine.
 pub const BEAT_MAX: Duration = Duration::from_secs(30);
 
-/// A loop that has not beaten for too long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Late {
-    /// Its name.
-    pub name: &'static str,
-    /// The time since its last beat.
-    pub silent: Duration,
-}
-
 /// What does not change while a host runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -72,19 +63,6 @@ pub struct Facts {
     pub negs: bool,
     /// This node, if the host renders its Services or numbers it. `None` otherwise.
     pub node: Option<String>,
-}
-
-/// The result of one look at the source.
-#[derive(Debug, Clone, Copy)]
-pub struct SourceRead<'a> {
-    /// The number of objects of each kind.
-    pub objects: &'a [(&'static str, usize)],
-    /// The number of changed objects.
-    pub changes: usize,
-    /// Whether no unreadable input may hide an object.
-    pub complete: bool,
-    /// What cannot be read or is not used, one line each.
-    pub problems: &'a [String],
 }
 
 /// See the module.
@@ -186,8 +164,7 @@ impl HostStatus {
 
     /// An earlier process set a key aside, at `since_ms`.
     pub fn failed_before(&self, guest: &str, key: &str, since_ms: u64) {
-        let line = line_of(guest, key);
-        self.inner.lock().keys.failed_before(line, since_ms);
+        self.inner.lock().keys.failed_before(line_of(guest, key), since_ms);
     }
 
     /// Since when keys fail or are set aside.
@@ -220,20 +197,20 @@ impl HostStatus {
         self.inner.lock().source.more = more;
     }
 
-    /// Records a look at the source.
-    pub fn looked(&self, look: SourceRead<'_>) {
-        let now_ms = self.now_ms();
+    /// Records a look at the source: the number of objects of each kind, the number of changed objects, whether no
+    /// unreadable input may hide an object, and what cannot be read or is not used, one line each.
+    pub fn looked(&self, objects: &[(&'static str, usize)], changes: usize, complete: bool, problems: &[String]) {
         let source = &mut self.inner.lock().source;
         source.synced = true;
-        let objects = look.objects.iter();
+        let objects = objects.iter();
         source.objects = objects.map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
-        source.complete = look.complete;
-        source.changes = source.changes.saturating_add(look.changes as u64);
-        if look.changes > 0 {
-            source.changed_ms = Some(now_ms);
+        source.complete = complete;
+        source.changes = source.changes.saturating_add(changes as u64);
+        if changes > 0 {
+            source.changed_ms = Some(self.now_ms());
         }
-        source.problem_count = look.problems.len();
-        source.problems = look.problems.iter().take(PROBLEMS_MAX).cloned().collect();
+        source.problem_count = problems.len();
+        source.problems = problems.iter().take(PROBLEMS_MAX).cloned().collect();
     }
 
     /// Records what the Services on this node request and do not get (`problems`), and what is left out while all is
@@ -261,8 +238,7 @@ impl HostStatus {
     }
 
     fn of_key(&self, guest: &str, key: &str, step: impl FnOnce(&mut Keys, &str, u64)) {
-        let now_ms = self.now_ms();
-        step(&mut self.inner.lock().keys, &line_of(guest, key), now_ms);
+        step(&mut self.inner.lock().keys, &line_of(guest, key), self.now_ms());
     }
 
     /// Work on a key begins.
@@ -282,13 +258,12 @@ impl HostStatus {
 
     /// Sets whether a guest acts on this host now: while another host leads, it does not.
     pub fn set_acting(&self, guest: &str, acts: bool) {
-        let now_ms = self.now_ms();
         let mut inner = self.inner.lock();
         if acts {
             inner.resting.remove(guest);
         } else {
             inner.resting.insert(guest.to_owned());
-            inner.keys.rest(guest, now_ms);
+            inner.keys.rest(guest, self.now_ms());
         }
     }
 
@@ -350,8 +325,7 @@ impl HostStatus {
 
     /// Records an event about pod addresses.
     pub fn pods_event(&self, event: &pods::Event) {
-        let now_ms = self.now_ms();
-        self.inner.lock().pods.take(event, now_ms);
+        self.inner.lock().pods.take(event, self.now_ms());
     }
 
     /// Sets why the list of interfaces cannot be read. `None` if it can.
@@ -398,7 +372,7 @@ impl HostStatus {
             }),
             queue: facts.source.map(|_| keys.queue(inner.sleeping, &inner.resting, now_ms)),
             keys: keys.counts(),
-            in_trouble: keys.shown("", IN_TROUBLE_MAX, now_ms, KeyShown::is_in_trouble),
+            in_trouble: keys.list("", IN_TROUBLE_MAX, now_ms, KeyShown::is_in_trouble),
             in_trouble_count: keys.in_trouble_count(),
             contested: keys.contested().take(IN_TROUBLE_MAX).map(str::to_owned).collect(),
             contested_count: keys.contested().count(),
@@ -427,9 +401,8 @@ impl HostStatus {
 
     /// At most `max` of the keys after `after` that `fits` accepts.
     fn page(&self, after: &str, max: usize, fits: impl Fn(&KeyShown) -> bool) -> KeysShown {
-        let now_ms = self.now_ms();
         let keys = &self.inner.lock().keys;
-        let mut keys = keys.shown(after, max.saturating_add(1), now_ms, fits);
+        let mut keys = keys.list(after, max.saturating_add(1), self.now_ms(), fits);
         let has_more = keys.len() > max;
         keys.truncate(max);
         let next = keys.last().filter(|_| has_more);
@@ -439,15 +412,13 @@ impl HostStatus {
 
     /// One key of a guest. `None` if it is unknown.
     pub fn key(&self, guest: &str, key: &str) -> Option<KeyShown> {
-        let now_ms = self.now_ms();
-        self.inner.lock().keys.one(&line_of(guest, key), now_ms)
+        self.inner.lock().keys.one(&line_of(guest, key), self.now_ms())
     }
 
     /// The keys with that name, one for each guest that has one, by guest.
     pub fn keys_named(&self, key: &str) -> Vec<KeyShown> {
-        let now_ms = self.now_ms();
         let inner = self.inner.lock();
-        let one = |guest: String| inner.keys.one(&line_of(&guest, key), now_ms);
+        let one = |guest: String| inner.keys.one(&line_of(&guest, key), self.now_ms());
         inner.keys.by_guest().into_keys().filter_map(one).collect()
     }
 
@@ -459,18 +430,15 @@ impl HostStatus {
         beating
     }
 
-    /// The loops that have not beaten for too long, by name.
-    pub fn late(&self) -> Vec<Late> {
+    /// The loops that have not beaten for too long, by name, each with the time since its last beat.
+    pub fn late(&self) -> Vec<(&'static str, Duration)> {
         self.late_at(Instant::now())
     }
 
-    fn late_at(&self, now: Instant) -> Vec<Late> {
+    fn late_at(&self, now: Instant) -> Vec<(&'static str, Duration)> {
         let loops = self.loops.lock();
-        let silent = loops.iter().map(|(name, beat)| Late {
-            name,
-            silent: now.saturating_duration_since(*beat),
-        });
-        silent.filter(|late| late.silent > BEAT_MAX).collect()
+        let silent = loops.iter().map(|(name, beat)| (*name, now.duration_since(*beat)));
+        silent.filter(|(_, silent)| *silent > BEAT_MAX).collect()
     }
 
     /// The loops that are being watched, by name.

@@ -4,14 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The maximum number of migrations shown. Beyond it, the count is more useful than a list.
-const MIGRATIONS_SHOWN_MAX: usize = 100;
-
-/// The maximum number of keys shown in their error state.
-const ERROR_STATES_SHOWN_MAX: usize = 100;
-
-/// The maximum number of operations in flight shown, those in flight the longest.
-const OPERATIONS_SHOWN_MAX: usize = 100;
+/// The maximum number of migrations shown, of keys in their error state, and of operations in flight, those in flight
+/// the longest. Beyond it, the count is more useful than a list.
+const SHOWN_MAX: usize = 100;
 
 /// The progress of a migration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,16 +131,16 @@ impl Negs {
         let operations = in_flight.len();
         // Operations that began at the same time stay sorted by key and number.
         in_flight.sort_by_key(|operation| operation.since_ms);
-        in_flight.truncate(OPERATIONS_SHOWN_MAX);
+        in_flight.truncate(SHOWN_MAX);
         NegsShown {
             operations,
             endpoints,
             attached: self.attached,
             detached: self.detached,
             migration_count: self.by_key.values().filter(|at| at.migration.is_some()).count(),
-            migrations: migrations.take(MIGRATIONS_SHOWN_MAX).collect(),
+            migrations: migrations.take(SHOWN_MAX).collect(),
             error_state_count: in_error_state.clone().count(),
-            error_states: keys.take(ERROR_STATES_SHOWN_MAX).collect(),
+            error_states: keys.take(SHOWN_MAX).collect(),
             in_flight,
         }
     }

@@ -331,7 +331,7 @@ fn a_loop_is_late_once_it_was_silent_for_too_long_and_not_after_its_end() {
     let now = Instant::now();
     assert_eq!(host_status.late_at(now + BEAT_MAX / 2), []);
     let late = host_status.late_at(now + BEAT_MAX * 2);
-    assert_eq!(late.iter().map(|late| late.name).collect::<Vec<_>>(), ["services"]);
+    assert_eq!(late.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["services"]);
     drop(beating);
     assert_eq!(host_status.late_at(now + BEAT_MAX * 2), []);
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{FailurePolicy, Guest, OnFailure};
 use trueup_instance::Worlds;
@@ -35,7 +36,8 @@ pub struct Managed {
     /// Locked during a change.
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) compared: Mutex<Option<Compared>>,
-    pub(crate) promotion: Mutex<Option<Awaited>>,
+    /// A promotion that waits for so many calls, and what waits. Dropping that ends it.
+    pub(crate) promotion: Mutex<Option<(u64, JoinSet<()>)>>,
 }
 
 impl Managed {
@@ -53,7 +55,7 @@ impl Managed {
     /// The status of its comparison, with the promotion that waits.
     pub(super) fn compared_so_far(&self, shadow: &Shadow) -> shadow::Status {
         shadow::Status {
-            promoted_after: self.promotion.lock().as_ref().map(|awaited| awaited.after),
+            promoted_after: self.promotion.lock().as_ref().map(|(after, _)| *after),
             ..shadow.status()
         }
     }
@@ -67,18 +69,6 @@ pub(crate) struct Compared {
     pub(super) candidate: Fetched,
     pub(super) reference: String,
     pub(super) afresh: bool,
-}
-
-/// A promotion that waits for its count.
-pub(crate) struct Awaited {
-    pub(super) after: u64,
-    pub(super) task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// A version that became active, or would.
@@ -105,9 +95,7 @@ pub struct Activated {
 
 impl Display for Activated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            name, version, proof, ..
-        } = self;
+        let (name, version, proof) = (&self.name, &self.version, &self.proof);
         match self.revision {
             Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}")?,
             None => write!(f, "`{name}@{version}` would become active: {proof}")?,
@@ -152,9 +140,8 @@ impl ManageError {
     }
 
     pub(super) fn refused(guest: &str, reference: impl Display, refused: &Refused, active: &str) -> Self {
-        Self::Refused(format!(
-            "guest `{guest}`: {reference} is {refused}; {active} stays active"
-        ))
+        let why = format!("guest `{guest}`: {reference} is {refused}; {active} stays active");
+        Self::Refused(why)
     }
 }
 
@@ -269,13 +256,14 @@ impl FallBackRequests {
 
 /// Handles the requests of all guests. No guest waits for another's.
 pub async fn fall_back(manager: &Arc<Manager>, mut requests: mpsc::UnboundedReceiver<FallBack>) {
-    let mut falling = tokio::task::JoinSet::new();
+    let mut falling = JoinSet::new();
     while let Some(request) = requests.recv().await {
         let manager = Arc::clone(manager);
         while falling.try_join_next().is_some() {}
         falling.spawn(async move {
             if let Err(error) = manager.fall_back(&request).await {
-                manager.report_refused(&error);
+                // No caller waits, and the receiver may be gone.
+                let _ = manager.events.send(Event::Refused(error.to_string()));
             }
             // The requester may be gone.
             let _ = request.answer.send(());

@@ -8,17 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::holdings::Waiting;
 use trueup_config::Proof;
 use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
-use super::managed::{
-    Activated, Awaited, Candidate, Compared, Event, FallBack, GuestStatus, ManageError, Managed, Promotion,
-};
+use super::managed::{Activated, Candidate, Compared, Event, FallBack, GuestStatus, ManageError, Managed, Promotion};
 use super::proof::{Against, Fetched, Guests, Refused, Step, may_begin_afresh, of_world, prove, trusted};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::{self, Mode};
@@ -49,10 +47,7 @@ impl Manager {
     /// Writes a line of the audit log: the action on a guest, the version that it was about, and its outcome.
     pub(super) fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
         let Some(audit) = &self.audit else { return };
-        let about = Identity {
-            instance: String::new(),
-            ..managed.active.instances().identity("")
-        };
+        let about = managed.active.instances().identity("");
         if let Err(error) = audit.managed(SystemClock.now_ms(), &about, action, scope, outcome) {
             tracing::error!(guest = managed.name, "audit: {:#}", anyhow::Error::from(error));
         }
@@ -166,8 +161,7 @@ impl Manager {
             };
             let target = target.map_err(|missing| ManageError::nothing(name, missing))?;
             // If the state did not come here from that version, it does not go back there.
-            let since = revisions.all().iter();
-            let mut since = since.filter(|revision| revision.revision >= target.revision);
+            let mut since = revisions.all().iter().filter(|it| it.revision >= target.revision);
             (target.clone(), since.any(|revision| revision.afresh))
         };
         let fetched = self.kept(managed, &target);
@@ -175,7 +169,7 @@ impl Manager {
             note: Some(format!("to revision {}", target.revision)),
             reference: target.reference,
             by: By::Rollback,
-            proof: Proof { afresh, ..trusted() },
+            proof: trusted(afresh),
             dry_run: false,
         };
         self.activate(managed, fetched, activation).await
@@ -217,20 +211,11 @@ impl Manager {
         let activation = Activation {
             reference: request.to.to_string(),
             by: By::FallBack,
-            proof: Proof {
-                afresh: managed.revisions.lock().active().is_some_and(|active| active.afresh),
-                ..trusted()
-            },
+            proof: trusted(managed.revisions.lock().active().is_some_and(|active| active.afresh)),
             dry_run: false,
             note: Some(request.why.clone()),
         };
         self.activate(managed, fetched, activation).await.map(Some)
-    }
-
-    /// Reports a change that has no waiting caller.
-    pub(crate) fn report_refused(&self, error: &ManageError) {
-        // The receiver may be gone.
-        let _ = self.events.send(Event::Refused(error.to_string()));
     }
 
     pub(super) async fn activate(
@@ -248,10 +233,8 @@ impl Manager {
                      the gate refuses it, then `kill -HUP {id}`"
                 );
             }
-            let revisions = managed.revisions.lock();
-            let active = revisions.active();
-            let active = active.map(|it| format!("revision {} (`{}@{}`)", it.revision, it.name, it.version));
-            let active = active.unwrap_or_default();
+            let named = |it: &Revision| format!("revision {} (`{}@{}`)", it.revision, it.name, it.version);
+            let active = managed.revisions.lock().active().map(named).unwrap_or_default();
             ManageError::refused(managed.name, &activation.reference, &refused, &active)
         };
         let activated = self.try_activate(managed, fetched, &activation).await;
@@ -347,8 +330,7 @@ impl Manager {
             self.guests.keep(&bytes).map_err(refused)?;
         }
         let started = Shadow::start(setup).await;
-        let shadow = started.map_err(|why| refused(Refused::new(Step::Settings, why)))?;
-        let shadow = Arc::new(shadow);
+        let shadow = Arc::new(started.map_err(|why| refused(Refused::new(Step::Settings, why)))?);
         let status = shadow.status();
         self.end_shadow(managed);
         *managed.active.shadow.write() = Some(Arc::clone(&shadow));
@@ -398,18 +380,18 @@ impl Manager {
         let mut status = compared.shadow.watch();
         let same_in_a_row = status.borrow_and_update().same_in_a_row;
         let Some(after) = after.filter(|after| *after > same_in_a_row) else {
-            let activated = self.promote_now(managed, &compared).await?;
-            return Ok(Promotion::Done(Box::new(activated)));
+            return Ok(Promotion::Done(Box::new(self.promote_now(managed, &compared).await?)));
         };
         let manager = Arc::clone(self);
         let name = managed.name;
-        let task = tokio::spawn(async move {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(async move {
             // Ending the comparison also aborts this task.
             if status.wait_for(|status| status.same_in_a_row >= after).await.is_ok() {
                 manager.promote_reached(name, &compared).await;
             }
         });
-        *managed.promotion.lock() = Some(Awaited { after, task });
+        *managed.promotion.lock() = Some((after, waiting));
         Ok(Promotion::Awaited { after, same_in_a_row })
     }
 
@@ -420,7 +402,8 @@ impl Manager {
         let is_it = |current: &Compared| Arc::ptr_eq(&current.shadow, &compared.shadow);
         let is_current = managed.compared.lock().as_ref().is_some_and(is_it);
         if is_current && let Err(error) = self.promote_now(managed, compared).await {
-            self.report_refused(&error);
+            // No caller waits, and the receiver may be gone.
+            let _ = self.events.send(Event::Refused(error.to_string()));
             // It is not retried automatically. This aborts the task, which has nothing left to do.
             *managed.promotion.lock() = None;
         }
@@ -514,14 +497,13 @@ async fn hand_over(managed: &Managed, instances: Instances, revision: Revision) 
 fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afresh: bool) -> shadow::Setup {
     let active = Instances::clone(&managed.active.instances());
     let gate = managed.config.proof.gate;
-    let mode = if strict { Mode::Strict } else { gate };
     shadow::Setup {
         candidate: Instances {
             program: Arc::clone(candidate),
             afresh,
             ..active.clone()
         },
-        compare: gate::compares(mode),
+        compare: gate::compares(if strict { Mode::Strict } else { gate }),
         folder: active.state_dir.join("shadow").join(managed.name),
         active,
         metrics: Arc::clone(&managed.metrics),

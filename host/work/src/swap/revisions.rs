@@ -297,12 +297,10 @@ impl Revisions {
         let number = revision.revision;
         let mut document = self.document.clone();
         if revision.by != By::Configuration
-            && let Some(seen) = document.refused.take()
+            && let Some(mut seen) = document.refused.take()
         {
-            document.configured = Some(Configured {
-                was_refused: true,
-                ..seen
-            });
+            seen.was_refused = true;
+            document.configured = Some(seen);
         }
         document.revisions.push(revision);
         let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);

@@ -10,18 +10,26 @@ use trueup_registry::{NoGuest, NotLoaded, Reference};
 
 use super::proof::{Against, Fetched, Guests, Refused, Step, accepted, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
+use crate::lifecycle::active::Active;
 use crate::load::named;
 use crate::setup::SetupError;
 
-/// A guest at the start.
-pub(crate) struct Begun {
-    /// The instances of a guest that has accepted its settings.
-    pub(crate) instances: Instances,
-    pub(crate) revisions: Revisions,
-    /// Why the version that the configuration names did not become active.
-    pub(crate) problem: Option<String>,
+/// The version of a guest that decides. It has accepted its settings.
+pub struct Version {
+    /// The name in `[guests.NAME]`.
+    pub name: &'static str,
+    /// The worlds that a guest of this name may have.
+    pub worlds: Worlds,
+    /// Its section of the configuration.
+    pub guest: Guest,
+    /// The version that decides, and what its instances share.
+    pub active: Arc<Active>,
+    /// The versions that decided before.
+    pub revisions: Revisions,
+    /// Why the version that the configuration names was refused. `None` if it was not.
+    pub problem: Option<String>,
     /// Which version is active in place of the one that the configuration names, if a command made it so.
-    pub(crate) other: Option<String>,
+    pub other: Option<String>,
 }
 
 /// A guest of the configuration, for a start.
@@ -33,23 +41,22 @@ pub(crate) struct GuestSection<'a> {
     pub(crate) worlds: Worlds,
     pub(crate) guest: &'a Guest,
     pub(crate) state_dir: &'a Path,
+    /// Whether the decision is recorded: a plan changes nothing.
+    pub(crate) writes: bool,
 }
 
-/// Decides which version is active, and records it if `write`: a plan changes nothing. `instances` creates the
-/// instances of a program.
+/// Decides which version is active, and records it. `instances` creates the instances of a program.
 ///
 /// # Errors
 /// If no version could be active; or if the configuration was edited to name a guest that is not available or is of
 /// another world. Then nothing is written: a version that never was active is not a revision.
 pub(crate) async fn begin(
     section: &GuestSection<'_>,
-    write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
-) -> Result<Begun, SetupError> {
+) -> Result<Version, SetupError> {
     let mut revisions = Revisions::load(section.state_dir, section.name).map_err(SetupError::Misused)?;
     let active = section.active(&revisions)?;
-    let begun_afresh = revisions.active().filter(|active| active.afresh);
-    let begun_afresh = begun_afresh.map(|active| active.digest.clone());
+    let begun_afresh = revisions.active().filter(|it| it.afresh).map(|it| it.digest.clone());
     let instances = |program: Arc<Program>| Instances {
         afresh: section.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
         ..instances(program)
@@ -85,21 +92,20 @@ pub(crate) async fn begin(
         Some(active) => match section.proven(&fetched.program, &instances(Arc::clone(&active))).await {
             Ok(()) => instances(Arc::clone(&fetched.program)),
             Err(refused) => {
-                let noted = if write { revisions.refuse(configured) } else { Ok(()) };
-                noted.map_err(|error| section.failed(&error))?;
+                if section.writes {
+                    revisions.refuse(configured).map_err(|error| section.failed(&error))?;
+                }
                 return section.refused(&refused, instances(active), revisions).await;
             }
         },
         None => section.tested(instances(Arc::clone(&fetched.program))).await?,
     };
-    let mut begun = section.begun(with, revisions, None).await?;
-    if begun.instances.program.guest.digest != fetched.program.guest.digest {
-        begun.other = Some(section.other(&begun));
+    let mut version = section.begun(with, revisions, None).await?;
+    version.other = section.other(&version, &fetched.program);
+    if section.writes {
+        section.write_down(&fetched, &mut version, configured)?;
     }
-    if write {
-        section.write_down(&fetched, &mut begun, configured)?;
-    }
-    Ok(begun)
+    Ok(version)
 }
 
 impl GuestSection<'_> {
@@ -118,11 +124,14 @@ impl GuestSection<'_> {
         mut instances: Instances,
         revisions: Revisions,
         problem: Option<String>,
-    ) -> Result<Begun, SetupError> {
+    ) -> Result<Version, SetupError> {
         let initial = initial_state(&instances).await;
         instances.initial = initial.map_err(|refused| self.misused(&refused.why))?;
-        Ok(Begun {
-            instances,
+        Ok(Version {
+            name: self.name,
+            worlds: self.worlds,
+            guest: self.guest.clone(),
+            active: Active::of(Arc::new(instances), !self.writes),
             revisions,
             problem,
             other: None,
@@ -131,26 +140,25 @@ impl GuestSection<'_> {
 
     /// The active version goes on: with the configured settings, or, if neither `use` nor `settings` was edited since,
     /// with those with which it last ran. These differ after a command that followed a refused edit.
-    fn goes_on(&self, active: Instances, revisions: &Revisions) -> Instances {
+    fn goes_on(&self, mut active: Instances, revisions: &Revisions) -> Instances {
         let reference = self.guest.reference.to_string();
         let before = revisions.configured().filter(|before| before.reference == reference);
         let is_unedited = before.is_some_and(|before| before.settings.as_ref() == Some(&self.guest.settings));
-        match revisions.settings().filter(|_| is_unedited) {
-            Some(own) => Instances {
-                settings: own.clone(),
-                ..active
-            },
-            None => active,
+        if let Some(own) = revisions.settings().filter(|_| is_unedited) {
+            active.settings = own.clone();
         }
+        active
     }
 
-    /// Another version is active than the configuration names: a command made it so.
-    fn other(&self, begun: &Begun) -> String {
-        let active = active_of(&begun.instances.program, &begun.revisions);
+    /// That another version is active than the configured one: a command made it so. `None` if it is that one.
+    fn other(&self, version: &Version, configured: &Program) -> Option<String> {
+        let instances = version.active.instances();
+        let active = active_of(&instances.program, &version.revisions);
         let name = self.name;
-        let with = self.note_of_settings(&begun.instances);
+        let with = self.note_of_settings(&instances);
         let other = &self.guest.reference;
-        format!("guest `{name}`: {active} is active{with}, not {other}, which the configuration names")
+        let text = format!("guest `{name}`: {active} is active{with}, not {other}, which the configuration names");
+        Some(text).filter(|_| instances.program.guest.digest != configured.guest.digest)
     }
 
     /// Text to append if the active version does not run with the configured settings.
@@ -163,13 +171,8 @@ impl GuestSection<'_> {
     /// The configured version is refused, and with it the settings that came with it. The active version goes on with
     /// those with which it last ran. If these are not known, it goes on with the configured ones, unless it refuses
     /// them.
-    async fn refused(
-        &self,
-        refused: &Refused,
-        mut active: Instances,
-        revisions: Revisions,
-    ) -> Result<Begun, SetupError> {
-        let mut problem = self.stays(&refused.to_string(), &active.program, &revisions);
+    async fn refused(&self, why: &Refused, mut active: Instances, revisions: Revisions) -> Result<Version, SetupError> {
+        let mut problem = self.stays(why, &active.program, &revisions);
         match revisions.settings() {
             Some(own) => {
                 active.settings = own.clone();
@@ -180,10 +183,9 @@ impl GuestSection<'_> {
                 problem += &format!(" with the settings of the configuration: {unknown}");
             }
         }
-        let begun = self.begun(active, revisions, Some(problem)).await;
-        begun.map_err(|error| {
+        self.begun(active, revisions, Some(problem)).await.map_err(|error| {
             let either = "the active version can't go on with these settings either";
-            self.misused(&format!("{} is {refused}; {either}: {error}", self.guest.reference))
+            self.misused(&format!("{} is {why}; {either}: {error}", self.guest.reference))
         })
     }
 
@@ -226,23 +228,22 @@ impl GuestSection<'_> {
     /// an error.
     fn without(
         &self,
-        error: Unavailable,
+        (error, refused): Unavailable,
         active: Option<Arc<Program>>,
         revisions: &Revisions,
     ) -> Result<(Arc<Program>, String), SetupError> {
         let reference = self.guest.reference.to_string();
         let before = revisions.configured();
-        let is_as_before = before.is_some_and(|before| before.reference == reference);
-        match active {
-            Some(active) if is_as_before && !error.is_vouched_for => {
-                let problem = self.stays(&error.refused.to_string(), &active, revisions);
+        match (active, refused) {
+            (Some(active), Some(refused)) if before.is_some_and(|before| before.reference == reference) => {
+                let problem = self.stays(&refused, &active, revisions);
                 Ok((active, problem))
             }
-            _ => Err(error.at_first_start),
+            _ => Err(error),
         }
     }
 
-    fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
+    fn stays(&self, refused: &Refused, active: &Program, revisions: &Revisions) -> String {
         let name = self.name;
         let reference = &self.guest.reference;
         let active = active_of(active, revisions);
@@ -274,29 +275,20 @@ impl GuestSection<'_> {
     }
 
     async fn fetched(&self) -> Result<Fetched, Unavailable> {
-        let unlocked = |NoGuest(why): NoGuest| Unavailable {
-            refused: Refused::new(Step::Load, why.clone()),
-            at_first_start: SetupError::Misused(why),
-            is_vouched_for: true,
-        };
+        let unlocked = |NoGuest(why): NoGuest| (SetupError::Misused(why), None);
         let registry = &self.guests.loader.registry;
         registry.check_lock().map_err(unlocked)?;
         let reference = &self.guest.reference;
         let is_pinned = registry.pins(reference).map_err(unlocked)?;
         let is_vouched_for = is_pinned || !self.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
-        let refused = |refused: Refused| Unavailable {
-            at_first_start: self.misused(&refused.why),
-            refused,
-            is_vouched_for,
-        };
+        let refused = |refused: Refused| (self.misused(&refused.why), Some(refused).filter(|_| !is_vouched_for));
         let loaded = self.guests.load(reference, &self.guest.verify).await;
         let fetched = loaded.map_err(|error| match error {
             // Its registry did not answer.
-            NotLoaded::Failed(why) => Unavailable {
-                at_first_start: SetupError::Failed(self.placed(&why)),
-                refused: Refused::new(Step::Load, why),
-                is_vouched_for: false,
-            },
+            NotLoaded::Failed(why) => {
+                let failed = SetupError::Failed(self.placed(&why));
+                (failed, Some(Refused::new(Step::Load, why)))
+            }
             NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
         })?;
         of_world(&fetched.program, self.worlds).map_err(refused)?;
@@ -317,13 +309,14 @@ impl GuestSection<'_> {
     }
 
     /// Writes the bytes first, so that those of each revision exist.
-    fn write_down(&self, fetched: &Fetched, begun: &mut Begun, configured: Configured) -> Result<(), SetupError> {
+    fn write_down(&self, fetched: &Fetched, version: &mut Version, configured: Configured) -> Result<(), SetupError> {
         let failed = |error: std::io::Error| self.failed(&error);
         if let Some(bytes) = &fetched.bytes {
             let kept = self.guests.keep(bytes);
             kept.map_err(|refused| SetupError::Failed(refused.why))?;
         }
-        let (guest, revisions) = (&begun.instances.program.guest, &mut begun.revisions);
+        let (instances, revisions) = (version.active.instances(), &mut version.revisions);
+        let guest = &instances.program.guest;
         let digest = guest.digest.to_string();
         if revisions.active().is_none_or(|active| active.digest != digest) {
             let revision = Revision {
@@ -333,8 +326,7 @@ impl GuestSection<'_> {
             };
             revisions.push(revision).map_err(failed)?;
         }
-        let settings = &begun.instances.settings;
-        revisions.configure(configured, settings).map_err(failed)
+        revisions.configure(configured, &instances.settings).map_err(failed)
     }
 }
 
@@ -344,11 +336,6 @@ fn active_of(active: &Program, revisions: &Revisions) -> String {
     format!("revision {number} (`{}`)", named(&active.guest))
 }
 
-/// Why the configured guest is not available.
-struct Unavailable {
-    refused: Refused,
-    /// The error if there is no active version that could go on.
-    at_first_start: SetupError,
-    /// The lock file or a key says what the guest must be, or the lock file can't be read.
-    is_vouched_for: bool,
-}
+/// Why the configured guest is not available: the error if no active version goes on, and why it is refused if one may.
+/// None may if the lock file or a key says what the guest must be, or if the lock file can't be read.
+type Unavailable = (SetupError, Option<Refused>);

@@ -506,7 +506,7 @@ impl Approval {
         let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
         let held = held.ok();
         active.quotas.holdings.guard(guest.approve_above, Arc::new(SystemClock));
-        let kept = held.as_ref().map_or_else(Kept::default, ObjectCounts::kept);
+        let kept = held.as_ref().map_or_else(Kept::default, |held| held.kept.clone());
         active.quotas.holdings.restore(kept);
         let held = held.filter(|_| active.plan.is_none());
         Self { active, held }

@@ -143,7 +143,7 @@ impl Actor {
                 let version = self.datastore.slot.instances();
                 let failing = &mut self.managed.failing;
                 failing.set_aside(&version, instance, &request, &request, too_much);
-                failing.keep_newest(SET_ASIDE_MAX);
+                failing.quarantine.keep_newest(SET_ASIDE_MAX);
             }
         } else if !self.managed.failing.is_empty() {
             let mut requests = vec![request];
@@ -154,7 +154,7 @@ impl Actor {
             }
             for request in requests {
                 self.managed.failing.succeeded(&request);
-                self.managed.failing.release(&request);
+                self.managed.failing.quarantine.release(&request);
             }
         }
         answer

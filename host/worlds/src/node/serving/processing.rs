@@ -102,7 +102,7 @@ impl Serving {
             self.show_set_aside(entry);
             return;
         }
-        guest.supervisor.release(&name);
+        guest.supervisor.quarantine.release(&name);
         self.set_aside = None;
         let answer = guest.instance.call("processor.resync", &Resync { state }, by).await;
         // The processor has its inputs, whatever the renderers answered.

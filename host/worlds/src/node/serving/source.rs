@@ -6,7 +6,6 @@ use trueup_controller::Outcome;
 use trueup_sources::Batch;
 use trueup_work::event::Event;
 use trueup_work::input::nothing_there;
-use trueup_work::status::SourceRead;
 
 use super::{Approval, Serving, Work};
 use crate::node::guests::service::adapter::Changes;
@@ -92,11 +91,8 @@ impl Serving {
             return;
         }
         batch.new_problems.iter().map(ToString::to_string).for_each(report);
-        self.parts.host_status.looked(SourceRead {
-            objects: &self.objects.counts(),
-            changes: batch.changes.len(),
-            complete: batch.complete,
-            problems: self.problems.get(..in_the_source).unwrap_or_default(),
-        });
+        let problems = self.problems.get(..in_the_source).unwrap_or_default();
+        let host_status = &self.parts.host_status;
+        host_status.looked(&self.objects.counts(), batch.changes.len(), batch.complete, problems);
     }
 }
