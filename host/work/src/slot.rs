@@ -188,10 +188,7 @@ impl InstanceSlot {
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
         let opened = match self.active.plan {
-            Some(_) => {
-                let planned = self.open_planned(&form).await;
-                planned.map(|planned| (planned, LastCall::default()))
-            }
+            Some(_) => self.open_planned(&form).await.map(|it| (it, LastCall::default())),
             None => form.open_recorded(&self.key, self.backends.clone(), finishes).await,
         };
         let (instance, last) = opened.map_err(not_opened)?;

@@ -403,8 +403,7 @@ pub fn nearest<'k>(wanted: &str, known: impl IntoIterator<Item = &'k String>) ->
 
 /// The decision is not kept, or no longer.
 pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> anyhow::Error {
-    let made = records.iter().flat_map(|record| &record.decisions);
-    let mut numbers = made.filter_map(|made| made.n);
+    let mut numbers = records.iter().flat_map(|it| &it.decisions).filter_map(|it| it.n);
     let first = numbers.next();
     let kept = first.map(|first| format!("{first} to {}", numbers.next_back().unwrap_or(first)));
     let kept = kept.unwrap_or_else(|| "none".to_owned());

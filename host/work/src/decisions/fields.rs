@@ -59,8 +59,7 @@ impl Fields {
     /// The difference after a second change of the same value. A field that has its original value again is left out.
     #[must_use]
     pub fn then(self, later: Self) -> Self {
-        let by_path = self.fields.into_iter().map(|field| (field.path.clone(), field));
-        let mut by_path: BTreeMap<String, Field> = by_path.collect();
+        let mut by_path: BTreeMap<String, Field> = self.fields.into_iter().map(|it| (it.path.clone(), it)).collect();
         for mut field in later.fields {
             if let Some(first) = by_path.remove(&field.path) {
                 if first.old == field.new {

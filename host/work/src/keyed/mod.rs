@@ -497,8 +497,7 @@ impl<W: Reconciler> Keyed<'_, W> {
     fn pause(&self) -> Duration {
         let queued = self.controller.next_due_ms().filter(|_| self.has_room());
         let queued = queued.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
-        let world = self.world.due_ms();
-        let world = world.map(|due_ms| due_ms.saturating_sub(SystemClock.steady_ms()));
+        let world = self.world.due_ms().map(|it| it.saturating_sub(SystemClock.steady_ms()));
         let next = queued.into_iter().chain(world).min();
         next.map_or(SYNC, Duration::from_millis)
     }

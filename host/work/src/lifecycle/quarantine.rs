@@ -104,8 +104,7 @@ impl Quarantine {
 
     /// The keys of all entries.
     pub fn keys<K: FromStr>(&self) -> Vec<K> {
-        let entries = self.entries.lock();
-        entries.keys().filter_map(|instance| instance.parse().ok()).collect()
+        self.entries.lock().keys().filter_map(|it| it.parse().ok()).collect()
     }
 
     /// Whether nothing is set aside.

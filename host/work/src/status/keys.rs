@@ -265,8 +265,7 @@ impl Keys {
     }
 
     fn is_there(&self, line: &str) -> bool {
-        let entry = self.all.get(line);
-        entry.is_some_and(|entry| entry.shown.state != KeyState::Gone)
+        self.all.get(line).is_some_and(|it| it.shown.state != KeyState::Gone)
     }
 
     /// Keeps a key that is gone, and forgets the oldest if there are too many.

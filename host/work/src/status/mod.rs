@@ -405,8 +405,7 @@ impl HostStatus {
         let mut keys = keys.list(after, max.saturating_add(1), self.now_ms(), fits);
         let has_more = keys.len() > max;
         keys.truncate(max);
-        let next = keys.last().filter(|_| has_more);
-        let next = next.map(|last| line_of(&last.guest, &last.key));
+        let next = keys.last().filter(|_| has_more).map(|it| line_of(&it.guest, &it.key));
         KeysShown { keys, next }
     }
 

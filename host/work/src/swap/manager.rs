@@ -477,10 +477,7 @@ pub(super) fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, 
 async fn hand_over(managed: &Managed, instances: Instances, revision: Revision) -> Result<u64, Refused> {
     let revisions = Arc::clone(&managed.revisions);
     let number = managed.revisions.lock().next_number();
-    let commit = Box::new(move || {
-        let pushed = revisions.lock().push(revision);
-        pushed.map(drop).map_err(|error| error.to_string())
-    });
+    let commit = Box::new(move || revisions.lock().push(revision).map(drop).map_err(|it| it.to_string()));
     let (reply, replied) = oneshot::channel();
     let handover = Handover {
         instances: Arc::new(instances),

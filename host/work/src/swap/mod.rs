@@ -21,5 +21,5 @@ pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
 pub(crate) use self::managed::{FallBackRequests, Managed};
-pub use self::start::Version;
+pub use self::start::{Begun, Version};
 pub(crate) use self::start::{GuestSection, begin};

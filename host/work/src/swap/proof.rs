@@ -219,8 +219,7 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refus
         StartError::Snapshot { .. } | StartError::Call(_) => refused(Step::Load)(error.into()),
     })?;
     instance.host_mut().tape.take_entries();
-    let snapshot = instance.snapshot().await;
-    let snapshot = snapshot.map_err(|error| refused(Step::Load)(error.into()))?;
+    let snapshot = instance.snapshot().await.map_err(|it| refused(Step::Load)(it.into()))?;
     // A snapshot is taken between calls, where a recording has no place for questions.
     let mut entries = instance.host_mut().tape.take_entries().into_iter();
     if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {

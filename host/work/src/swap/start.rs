@@ -32,6 +32,9 @@ pub struct Version {
     pub other: Option<String>,
 }
 
+/// The version that decides, or why there is none.
+pub type Begun = Result<Version, SetupError>;
+
 /// A guest of the configuration, for a start.
 pub(crate) struct GuestSection<'a> {
     pub(crate) guests: &'a Guests,
@@ -50,10 +53,7 @@ pub(crate) struct GuestSection<'a> {
 /// # Errors
 /// If no version could be active; or if the configuration was edited to name a guest that is not available or is of
 /// another world. Then nothing is written: a version that never was active is not a revision.
-pub(crate) async fn begin(
-    section: &GuestSection<'_>,
-    instances: impl Fn(Arc<Program>) -> Instances,
-) -> Result<Version, SetupError> {
+pub(crate) async fn begin(section: &GuestSection<'_>, instances: impl Fn(Arc<Program>) -> Instances) -> Begun {
     let mut revisions = Revisions::load(section.state_dir, section.name).map_err(SetupError::Misused)?;
     let active = section.active(&revisions)?;
     let begun_afresh = revisions.active().filter(|it| it.afresh).map(|it| it.digest.clone());
@@ -119,12 +119,7 @@ impl GuestSection<'_> {
     }
 
     /// What a start begins with, once the guest has accepted its settings.
-    async fn begun(
-        &self,
-        mut instances: Instances,
-        revisions: Revisions,
-        problem: Option<String>,
-    ) -> Result<Version, SetupError> {
+    async fn begun(&self, mut instances: Instances, revisions: Revisions, problem: Option<String>) -> Begun {
         let initial = initial_state(&instances).await;
         instances.initial = initial.map_err(|refused| self.misused(&refused.why))?;
         Ok(Version {
@@ -171,7 +166,7 @@ impl GuestSection<'_> {
     /// The configured version is refused, and with it the settings that came with it. The active version goes on with
     /// those with which it last ran. If these are not known, it goes on with the configured ones, unless it refuses
     /// them.
-    async fn refused(&self, why: &Refused, mut active: Instances, revisions: Revisions) -> Result<Version, SetupError> {
+    async fn refused(&self, why: &Refused, mut active: Instances, revisions: Revisions) -> Begun {
         let mut problem = self.stays(why, &active.program, &revisions);
         match revisions.settings() {
             Some(own) => {
@@ -219,8 +214,7 @@ impl GuestSection<'_> {
     /// Tests the configured version by itself: there is no active one.
     async fn tested(&self, fetched: Instances) -> Result<Instances, SetupError> {
         let tested = self_test(&fetched, &self.guest.proof, &self.guests.loader).await;
-        let tested = tested.map(|_| fetched);
-        tested.map_err(|refused| self.misused(&refused.to_string()))
+        tested.map(|_| fetched).map_err(|it| self.misused(&it.to_string()))
     }
 
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
@@ -312,8 +306,7 @@ impl GuestSection<'_> {
     fn write_down(&self, fetched: &Fetched, version: &mut Version, configured: Configured) -> Result<(), SetupError> {
         let failed = |error: std::io::Error| self.failed(&error);
         if let Some(bytes) = &fetched.bytes {
-            let kept = self.guests.keep(bytes);
-            kept.map_err(|refused| SetupError::Failed(refused.why))?;
+            self.guests.keep(bytes).map_err(|it| SetupError::Failed(it.why))?;
         }
         let (instances, revisions) = (version.active.instances(), &mut version.revisions);
         let guest = &instances.program.guest;
