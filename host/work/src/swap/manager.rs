@@ -17,7 +17,7 @@ use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
 use super::managed::{Activated, Candidate, Compared, Event, FallBack, GuestStatus, ManageError, Managed, Promotion};
-use super::proof::{Against, Fetched, Guests, Refused, Step, may_begin_afresh, of_world, prove, trusted};
+use super::proof::{Against, Fetched, Guests, Refused, Step, may_begin_afresh, of_world, trusted};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::{self, Mode};
 use crate::lifecycle::active::Handover;
@@ -265,9 +265,9 @@ impl Manager {
             reference: &activation.reference,
             config: managed.config.file(),
             patience: FIRST_CALLS_MAX,
-            loader: &self.guests.loader,
+            worlds: managed.worlds,
         };
-        let (instances, report) = prove(fetched.program, managed.worlds, &against).await?;
+        let (instances, report) = self.guests.prove(fetched.program, &against).await?;
         let guest = instances.program.guest.clone();
         let revision = Revision {
             vouched: fetched.vouched,

@@ -97,6 +97,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 pub(crate) struct Against<'a> {
     /// The setup of the active version. The candidate gets the same.
     pub(crate) active: &'a Instances,
+    /// The worlds that the candidate may be of.
+    pub(crate) worlds: Worlds,
     /// The required checks.
     pub(crate) proof: &'a Proof,
     /// The candidate's reference.
@@ -105,57 +107,6 @@ pub(crate) struct Against<'a> {
     pub(crate) config: &'a str,
     /// How long the active version may take to decide something, if it has not decided anything yet.
     pub(crate) patience: Duration,
-    /// For the scenarios of the self-test.
-    pub(crate) loader: &'a Loader,
-}
-
-/// Runs a candidate's checks. It must be of one of `worlds`. Returns its instances, and what it passed.
-///
-/// # Errors
-/// At which step it fails, and why.
-pub(crate) async fn prove(
-    program: Arc<Program>,
-    worlds: Worlds,
-    against: &Against<'_>,
-) -> Result<(Instances, Report), Refused> {
-    let Against { active, proof, .. } = against;
-    of_world(&program, worlds)?;
-    may_begin_afresh(&program, proof.afresh)?;
-    granted(&program, active)?;
-    let mut instances = Instances {
-        program,
-        afresh: proof.afresh,
-        ..(*active).clone()
-    };
-    instances.initial = initial_state(&instances).await?;
-    let self_test = self_test(&instances, proof, against.loader).await?;
-    let gate = Gate {
-        mode: proof.gate,
-        calls: proof.gate_calls,
-        accepted: accepted(proof).map_err(|why| Refused::new(Step::Gate, why))?,
-        afresh: proof.afresh,
-        settings: Some(instances.settings.clone()),
-        ..Gate::default()
-    };
-    let digest = active.program.guest.digest.to_string();
-    let begun = Instant::now();
-    let verdict = loop {
-        let (engine, candidate) = (&instances.engine, &instances.program);
-        let verdict = gate::prove(engine, candidate, &active.state_dir, active.name, &digest, &gate).await;
-        // Other versions of the guest recorded calls, but the active one has not yet.
-        let nothing_to_compare = verdict.calls_read == 0 && verdict.by_others > 0 && verdict.refused.is_none();
-        if verdict.passed || !nothing_to_compare || begun.elapsed() >= against.patience {
-            break verdict;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    };
-    if !verdict.passed {
-        let helps = verdict.what_helps(&active.state_dir, active.name);
-        let shown = verdict.shown_by(against.reference, proof.afresh, against.config);
-        return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
-    }
-    let gate = Some(verdict);
-    Ok((instances, Report { self_test, gate }))
 }
 
 /// # Errors
@@ -325,6 +276,51 @@ impl Guests {
                 Vouched::NotAsked => None,
             },
         })
+    }
+
+    /// Runs a candidate's checks. Returns its instances, and what it passed.
+    ///
+    /// # Errors
+    /// At which step it fails, and why.
+    pub(crate) async fn prove(&self, guest: Arc<Program>, basis: &Against<'_>) -> Result<(Instances, Report), Refused> {
+        let Against { active, proof, .. } = basis;
+        of_world(&guest, basis.worlds)?;
+        may_begin_afresh(&guest, proof.afresh)?;
+        granted(&guest, active)?;
+        let mut instances = Instances {
+            program: guest,
+            afresh: proof.afresh,
+            ..(*active).clone()
+        };
+        instances.initial = initial_state(&instances).await?;
+        let self_test = self_test(&instances, proof, &self.loader).await?;
+        let gate = Gate {
+            mode: proof.gate,
+            calls: proof.gate_calls,
+            accepted: accepted(proof).map_err(|why| Refused::new(Step::Gate, why))?,
+            afresh: proof.afresh,
+            settings: Some(instances.settings.clone()),
+            ..Gate::default()
+        };
+        let digest = active.program.guest.digest.to_string();
+        let begun = Instant::now();
+        let verdict = loop {
+            let (engine, candidate) = (&instances.engine, &instances.program);
+            let verdict = gate::prove(engine, candidate, &active.state_dir, active.name, &digest, &gate).await;
+            // Other versions of the guest recorded calls, but the active one has not yet.
+            let nothing_to_compare = verdict.calls_read == 0 && verdict.by_others > 0 && verdict.refused.is_none();
+            if verdict.passed || !nothing_to_compare || begun.elapsed() >= basis.patience {
+                break verdict;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        };
+        if !verdict.passed {
+            let helps = verdict.what_helps(&active.state_dir, active.name);
+            let shown = verdict.shown_by(basis.reference, proof.afresh, basis.config);
+            return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
+        }
+        let gate = Some(verdict);
+        Ok((instances, Report { self_test, gate }))
     }
 
     /// Keeps a guest's bytes, so that a restart and a rollback find them whatever happens to their source.

@@ -8,7 +8,7 @@ use trueup_config::{Guest, OnFailure};
 use trueup_instance::{Instances, Program, Worlds};
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 
-use super::proof::{Against, Fetched, Guests, Refused, Step, accepted, initial_state, of_world, prove, self_test};
+use super::proof::{Against, Fetched, Guests, Refused, Step, accepted, initial_state, of_world, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::lifecycle::active::Active;
 use crate::load::named;
@@ -197,9 +197,9 @@ impl GuestSection<'_> {
             reference: &reference,
             config: self.guest.file(),
             patience: Duration::ZERO,
-            loader: &self.guests.loader,
+            worlds: self.worlds,
         };
-        let proven = prove(Arc::clone(fetched), self.worlds, &against).await;
+        let proven = self.guests.prove(Arc::clone(fetched), &against).await;
         let (_, report) = proven.map_err(|mut refused| {
             if refused.step == Step::Gate {
                 let name = self.name;
