@@ -77,9 +77,7 @@ impl TryFrom<FaultFields> for Fault {
     fn try_from(mut fault: FaultFields) -> Result<Self, String> {
         let has_status = fault.status.is_some();
         let has_delay = fault.delay_ms.is_some();
-        let has_close = fault.close.is_some();
-        let has_fail = fault.fail_next.is_some();
-        let effects = [has_status, has_delay, has_close, has_fail];
+        let effects = [has_status, has_delay, fault.close.is_some(), fault.fail_next.is_some()];
         if effects.iter().filter(|is_set| **is_set).count() != 1 {
             return Err("fault: must hold exactly one of `status`, `delay_ms`, `close` and `fail_next`".to_owned());
         }
@@ -108,21 +106,15 @@ impl FaultFields {
 
 /// Whether `text` fits the pattern, in which each `*` stands for any text.
 pub(crate) fn fits_pattern(pattern: &str, text: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {
-        return false;
+    let Some((first, pieces)) = pattern.split_once('*') else {
+        return text == pattern;
     };
-    let Some(last) = pieces.next_back() else {
-        return rest.is_empty();
-    };
-    for piece in pieces {
-        // The leftmost match leaves the most text for the pieces that follow.
-        let Some((_, after)) = rest.split_once(piece) else {
-            return false;
-        };
-        rest = after;
-    }
-    rest.ends_with(last)
+    let (middle, last) = pieces.rsplit_once('*').unwrap_or(("", pieces));
+    let mut middle = middle.split('*');
+    // The leftmost match of a piece leaves the most text for those that follow.
+    let rest = text.strip_prefix(first);
+    let rest = rest.and_then(|rest| middle.try_fold(rest, |rest, piece| Some(rest.split_once(piece)?.1)));
+    rest.is_some_and(|rest| rest.ends_with(last))
 }
 
 /// The faults that are left, oldest first.

@@ -32,10 +32,10 @@ use trueup_base::window::Window;
 
 use super::faults::{FaultFields, Faults, When};
 use super::refusal::Refusal;
-use super::server::Problem;
 use super::{LOG_TARGET, admin, state_file};
+use crate::StartError;
 
-const SECOND_NS: u64 = 1_000_000_000;
+const SECOND_MS: u64 = 1_000;
 
 /// Milliseconds since 1970. They advance evenly, even if the machine's clock is set meanwhile.
 pub(crate) fn now_ms() -> u64 {
@@ -69,7 +69,7 @@ pub(crate) trait Service: Sized + Send + 'static {
     type State: Serialize + DeserializeOwned + Send;
 
     /// Checks the configuration, and starts with the state from the state file.
-    fn open(config: Self::Config) -> Result<Self, Problem>;
+    fn open(config: Self::Config) -> Result<Self, StartError>;
 
     /// The paths that this server has for tests, beside those of all servers.
     fn admin_routes() -> Router<Arc<Pipeline<Self>>> {
@@ -100,7 +100,7 @@ pub(crate) trait Service: Sized + Send + 'static {
     fn replace(&mut self, state: Self::State) -> Result<(), Refusal>;
 
     /// Notes an admitted request, before the delay of a fault.
-    fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Self::Target>) -> Self::InFlight;
+    fn begin(&mut self, method: &Method, target: Option<&Self::Target>) -> Self::InFlight;
 
     /// Carries the request out.
     fn answer(
@@ -142,7 +142,7 @@ pub(crate) struct Counters {
     pub(super) requests_in_flight_max: u64,
 }
 
-/// The counters, and the requests that the rate limit has admitted, in nanoseconds.
+/// The counters, and the requests that the rate limit has admitted, in milliseconds.
 #[derive(Default)]
 pub(crate) struct Traffic {
     pub(super) counters: Counters,
@@ -151,7 +151,6 @@ pub(crate) struct Traffic {
 
 /// What all requests to one server share.
 pub(crate) struct Pipeline<S: Service> {
-    started: Instant,
     service: Mutex<S>,
     traffic: Mutex<Traffic>,
     /// Closed when the server stops; nothing is ever sent.
@@ -161,7 +160,6 @@ pub(crate) struct Pipeline<S: Service> {
 impl<S: Service> Pipeline<S> {
     pub(crate) fn router(service: S, stopping: watch::Receiver<()>) -> Router {
         let pipeline = Arc::new(Self {
-            started: Instant::now(),
             service: Mutex::new(service),
             traffic: Mutex::default(),
             stopping,
@@ -196,11 +194,10 @@ impl<S: Service> Pipeline<S> {
         };
         if let Some(limit) = limit {
             let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
-            let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let admitted = self.traffic().admitted.admit(limit, SECOND_NS, now_ns);
-            admitted.map_err(|wait_ns| Refusal {
+            let admitted = self.traffic().admitted.admit(limit, SECOND_MS, now_ms());
+            admitted.map_err(|wait_ms| Refusal {
                 // In seconds: rounded up, at least 1.
-                retry_after_s: retry_after.then(|| wait_ns.div_ceil(SECOND_NS).max(1)),
+                retry_after_s: retry_after.then(|| wait_ms.div_ceil(SECOND_MS).max(1)),
                 ..S::refusal(StatusCode::TOO_MANY_REQUESTS, None, "Rate Limit Exceeded")
             })?;
         }
@@ -209,24 +206,20 @@ impl<S: Service> Pipeline<S> {
     }
 
     /// From the request to its answer, or to the end of its connection.
-    async fn process(
-        self: &Arc<Self>,
-        target: Option<&S::Target>,
-        parts: &Parts,
-        body: Body,
-    ) -> Result<Response, Refusal> {
+    async fn process(&self, target: Option<&S::Target>, parts: &Parts, body: Body) -> Result<Response, Refusal> {
         // The server notices that a client disconnected only once it has read the whole request.
         let body = body::to_bytes(body, S::BODY_BYTES_MAX).await.map_err(|error| {
             let message = format!("the body could not be read: {error}");
             S::refusal(StatusCode::BAD_REQUEST, None, &message)
         })?;
         self.admit(parts)?;
-        let fault = {
-            let (method, uri) = (parts.method.as_str(), &parts.uri);
+        let (fault, in_flight) = {
+            let (method, uri) = (&parts.method, &parts.uri);
             let mut service = self.service();
-            service.common().faults.for_request(method, uri.path(), uri.query())
+            let faults = &mut service.common().faults;
+            let fault = faults.for_request(method.as_str(), uri.path(), uri.query());
+            (fault, service.begin(method, target))
         };
-        let in_flight = S::begin(self, &parts.method, target);
         if let Some(answer) = self.apply(fault.as_ref(), When::Before).await {
             return answer;
         }

@@ -1,7 +1,5 @@
 //! Starting and stopping a simulated server.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,43 +10,34 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::pipeline::{Pipeline, Service};
-use super::state_file::{self, StateFileError};
+use super::state_file;
 
 /// A stop takes no longer, whatever clients do.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a simulated server could not start.
-#[derive(Debug)]
-pub struct StartError {
-    server: &'static str,
-    problem: Problem,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.server, self.problem)
-    }
-}
-
-impl Error for StartError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.problem.source()
-    }
-}
-
-/// What is wrong with an address, a configuration or a state file.
+/// Why a simulated server could not start: what is wrong with an address, a configuration or a state file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
-    /// Loopback is the server's only protection.
-    #[error("cannot listen on `{0}`: only loopback addresses, such as `127.0.0.1:0`, are allowed")]
-    NotLoopback(SocketAddr),
-    #[error("cannot listen on `{listen}`")]
-    Listen { listen: SocketAddr, source: io::Error },
-    /// The configuration contradicts itself or the state file.
-    #[error("{0}")]
-    Config(String),
-    #[error("its state cannot be kept")]
-    StateFile(#[from] StateFileError),
+#[error("{problem}")]
+pub struct StartError {
+    problem: String,
+    source: Option<io::Error>,
+}
+
+/// The configuration contradicts itself or the state file.
+impl From<String> for StartError {
+    fn from(problem: String) -> Self {
+        let source = None;
+        Self { problem, source }
+    }
+}
+
+/// The state file can't be used.
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        let problem = "its state cannot be kept".to_owned();
+        let source = Some(error);
+        Self { problem, source }
+    }
 }
 
 /// A simulated server that is running. It stops when it is stopped or dropped.
@@ -63,17 +52,23 @@ impl Server {
     /// Starts to listen, on tasks of the current tokio runtime.
     pub(crate) async fn start<S: Service>(config: S::Config, listen: SocketAddr) -> Result<Self, StartError> {
         let started = Self::listen::<S>(config, listen).await;
-        started.map_err(|problem| StartError {
-            server: S::NAME,
-            problem,
+        started.map_err(|error| StartError {
+            problem: format!("{}: {}", S::NAME, error.problem),
+            ..error
         })
     }
 
-    async fn listen<S: Service>(config: S::Config, listen: SocketAddr) -> Result<Self, Problem> {
+    async fn listen<S: Service>(config: S::Config, listen: SocketAddr) -> Result<Self, StartError> {
+        // Loopback is the server's only protection.
         if !listen.ip().is_loopback() {
-            return Err(Problem::NotLoopback(listen));
+            return Err(StartError::from(format!(
+                "cannot listen on `{listen}`: only loopback addresses, such as `127.0.0.1:0`, are allowed"
+            )));
         }
-        let failed = |source| Problem::Listen { listen, source };
+        let failed = |error| StartError {
+            problem: format!("cannot listen on `{listen}`"),
+            source: Some(error),
+        };
         // Before the state file: a second server on the same port must not touch it.
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;

@@ -5,7 +5,7 @@
 //! machine.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,36 +23,24 @@ struct Stored<W> {
     world: W,
 }
 
-/// Why a state file could not be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StateFileError {
-    /// The server did not write this.
-    #[error("state file `{}` is damaged: {reason}; repair it, or move it away to start anew", path.display())]
-    Damaged { path: PathBuf, reason: String },
-    #[error("state file `{}`: cannot be {action}", path.display())]
-    Failed {
-        path: PathBuf,
-        action: &'static str,
-        source: io::Error,
-    },
-}
-
-fn failed(path: &Path, action: &'static str, source: io::Error) -> StateFileError {
-    let path = path.to_owned();
-    StateFileError::Failed { path, action, source }
+fn failed(path: &Path, action: &str, error: &io::Error) -> io::Error {
+    let text = format!("state file `{}`: cannot be {action}: {error}", path.display());
+    io::Error::new(error.kind(), text)
 }
 
 /// The world in the file; `None` if there is no file.
-pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> Result<Option<W>, StateFileError> {
+pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> io::Result<Option<W>> {
     let Some(path) = path else { return Ok(None) };
     let text = match regular::read(path, regular::LIST) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(path, "read", error)),
+        Err(error) => return Err(failed(path, "read", &error)),
     };
-    let damaged = |reason| StateFileError::Damaged {
-        path: path.to_owned(),
-        reason,
+    // The server did not write this.
+    let damaged = |reason: String| {
+        let shown = path.display();
+        let text = format!("state file `{shown}` is damaged: {reason}; repair it, or move it away to start anew");
+        io::Error::other(text)
     };
     let stored: Stored<W> = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if stored.format != FORMAT {
@@ -62,8 +50,8 @@ pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> Result<Option<W>
 }
 
 /// Replaces the file.
-pub(crate) fn save<W: Serialize>(path: &Path, world: W) -> Result<(), StateFileError> {
+pub(crate) fn save<W: Serialize>(path: &Path, world: W) -> io::Result<()> {
     let text = serde_json::to_vec(&Stored { format: FORMAT, world }).map_err(io::Error::from);
     let saved = text.and_then(|text| replace_file(path, &text, Durable::No));
-    saved.map_err(|error| failed(path, "written", error))
+    saved.map_err(|error| failed(path, "written", &error))
 }

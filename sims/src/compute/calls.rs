@@ -23,9 +23,9 @@ use super::operation::{Failure, Operation, Work};
 use super::refusal::Refusal;
 use super::target::{ApiMethod, Target, Zone};
 use super::world::World;
+use crate::StartError;
 use crate::base::faults::Faults;
 use crate::base::pipeline::{self, Common, Pipeline, Service, now_ms};
-use crate::base::server::Problem;
 use crate::base::state_file;
 
 type Request<'a> = pipeline::Request<'a, Compute>;
@@ -52,7 +52,7 @@ impl Service for Compute {
     type InFlight = ();
     type State = World;
 
-    fn open(config: ServerConfig) -> Result<Self, Problem> {
+    fn open(config: ServerConfig) -> Result<Self, StartError> {
         Ok(Self {
             world: state_file::load(config.state_file.as_deref())?.unwrap_or_default(),
             common: Common {
@@ -116,7 +116,7 @@ impl Service for Compute {
         Ok(())
     }
 
-    fn begin(_pipeline: &Arc<Pipeline<Self>>, _method: &Method, _target: Option<&Target>) {}
+    fn begin(&mut self, _method: &Method, _target: Option<&Target>) {}
 
     async fn answer(pipeline: &Pipeline<Self>, request: Request<'_>) -> Result<Response, Refusal> {
         let target = request.target.ok_or_else(|| {
@@ -148,9 +148,8 @@ async fn wait(
     let began_ms = now_ms();
     let changed = Arc::clone(&pipeline.service().changed);
     loop {
-        let mut notified = std::pin::pin!(changed.notified());
         // From here on a change wakes this request, even one that comes before it waits below.
-        notified.as_mut().enable();
+        let notified = changed.notified();
         let answer = carry_out(pipeline, target, request)?;
         let now_ms = now_ms();
         let (wait_ms, due_ms) = {
@@ -179,11 +178,11 @@ impl Compute {
             ApiMethod::ListNegs => Ok(self.list_negs(zone)),
             ApiMethod::GetNeg(name) => Ok(self.neg(zone, name)?.json(zone)),
             ApiMethod::ListEndpoints(name) => self.list_endpoints(zone, name, request),
-            ApiMethod::InsertNeg => self.begin(now_ms, zone, request, |compute| compute.insertion(zone, request)),
+            ApiMethod::InsertNeg => self.operate(now_ms, zone, request, |compute| compute.insertion(zone, request)),
             ApiMethod::Attach(name) => {
-                self.begin(now_ms, zone, request, |compute| compute.attachment(zone, name, request))
+                self.operate(now_ms, zone, request, |compute| compute.attachment(zone, name, request))
             }
-            ApiMethod::Detach(name) => self.begin(now_ms, zone, request, |compute| {
+            ApiMethod::Detach(name) => self.operate(now_ms, zone, request, |compute| {
                 let endpoints = compute.endpoints(zone, name, request)?;
                 Ok((name.clone(), Work::Detach(endpoints)))
             }),
@@ -269,7 +268,7 @@ impl Compute {
     }
 
     /// Begins an operation, unless the same call has begun one before.
-    fn begin(
+    fn operate(
         &mut self,
         now_ms: u64,
         zone: &Zone,
@@ -277,15 +276,18 @@ impl Compute {
         work: impl FnOnce(&Self) -> Result<(String, Work), Refusal>,
     ) -> Result<Value, Refusal> {
         let request_id = request_id(request)?;
-        let key = request_id.as_ref().map(|id| request_key(request, id));
+        let method = request.parts.method.as_str();
+        let path = request.parts.uri.path();
+        // A `requestId` is known by its call, which is method and path from `projects/` on, whatever the prefix.
+        let call = path.get(path.rfind("projects/").unwrap_or_default()..);
+        let call = call.unwrap_or_default();
+        let key = request_id.as_ref().map(|id| format!("{method} {call} {id}"));
         if let Some(again) = key.as_deref().and_then(|key| self.world.repeated(key)) {
             let again = again.json(now_ms);
             self.save()?;
             return Ok(again);
         }
         let (neg, work) = work(self)?;
-        let method = request.parts.method.as_str();
-        let path = request.parts.uri.path();
         let fault = self.common.faults.for_later(method, path);
         let target_id = match self.world.neg(zone, &neg) {
             Some(neg) => neg.id,
@@ -312,14 +314,6 @@ impl Compute {
         self.save()?;
         Ok(begun)
     }
-}
-
-/// What a `requestId` is known by: its call, which is method and path from `projects/` on, whatever the prefix.
-fn request_key(request: &Request<'_>, id: &str) -> String {
-    let path = request.parts.uri.path();
-    let start = path.rfind("projects/").unwrap_or_default();
-    let path = path.get(start..).unwrap_or_default();
-    format!("{} {path} {id}", request.parts.method)
 }
 
 fn query(request: &Request<'_>) -> BTreeMap<String, String> {

@@ -7,9 +7,6 @@ use serde::Deserialize;
 
 use crate::{Fault, Token};
 
-/// The default limit of `wait`: about that of the real one.
-const WAIT_MS_DEFAULT: u64 = 120_000;
-
 /// How a simulated Compute Engine behaves. Every setting has a default; an unknown one is an error.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,7 +41,8 @@ impl Default for ServerConfig {
         Self {
             token: None,
             operation_ms: 0,
-            wait_ms: WAIT_MS_DEFAULT,
+            // About that of the real one.
+            wait_ms: 120_000,
             latency_ms: 0,
             rate_limit_per_second: None,
             retry_after: true,

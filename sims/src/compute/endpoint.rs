@@ -3,9 +3,12 @@
 //! Two are the same if VM, addresses and port are, however these are spelt.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, json};
 
 use super::json::without_nulls;
@@ -38,11 +41,13 @@ pub(super) struct Endpoint {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct Sent {
-    instance: Option<Value>,
-    ip_address: Option<Value>,
-    ipv6_address: Option<Value>,
-    port: Option<Value>,
-    annotations: Option<BTreeMap<String, String>>,
+    instance: String,
+    #[serde(deserialize_with = "address")]
+    ip_address: Option<Ipv4Addr>,
+    #[serde(deserialize_with = "address")]
+    ipv6_address: Option<Ipv6Addr>,
+    port: Option<NonZeroU16>,
+    annotations: BTreeMap<String, String>,
 }
 
 impl Endpoint {
@@ -104,55 +109,34 @@ pub(super) fn read_list(sent: &[Value], kind: NegType) -> Result<Vec<Endpoint>, 
 
 /// One endpoint of a list.
 fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> {
-    let field = |name: &str| format!("networkEndpoints[{index}].{name}");
-    let invalid = |name: &str, value: &Value, why: &str| Refusal::invalid_field(&field(name), value, why);
-    let mut fields = sent.as_object().into_iter().flatten();
-    if let Some((name, value)) = fields.find(|(_, value)| value.is_null()) {
-        return Err(invalid(name, value, "A field without a value is left out."));
-    }
     let whole = format!("networkEndpoints[{index}]");
-    let parsed = Sent::deserialize(sent).map_err(|error| Refusal::invalid_value(&whole, error))?;
-    let text = |name: &str, value: Option<Value>| match value {
-        None => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(invalid(name, &other, "It must be text.")),
-    };
-    let instance = text("instance", parsed.instance)?;
-    let ip_text = text("ipAddress", parsed.ip_address)?;
-    let ipv6_text = text("ipv6Address", parsed.ipv6_address)?;
-    let ip =
-        address::<Ipv4Addr>(&ip_text).map_err(|()| invalid("ipAddress", &json!(ip_text), "Not an IPv4 address."))?;
-    let ipv6 = address::<Ipv6Addr>(&ipv6_text)
-        .map_err(|()| invalid("ipv6Address", &json!(ipv6_text), "Not an IPv6 address."))?;
-    if ip.is_none() && ipv6.is_none() {
+    let sent: Sent = super::json::read(&whole, sent)?;
+    if sent.ip_address.is_none() && sent.ipv6_address.is_none() {
         let why = "it has neither 'ipAddress' nor 'ipv6Address'";
         return Err(Refusal::invalid_value(&whole, why));
     }
-    let port = match (kind, parsed.port) {
-        (NegType::VmIp, None) => None,
-        (NegType::VmIp, Some(port)) => return Err(invalid("port", &port, "A GCE_VM_IP group has no ports.")),
-        (NegType::VmIpPort, None) => {
-            let why = "a GCE_VM_IP_PORT group needs one";
-            return Err(Refusal::invalid_value(&field("port"), why));
-        }
-        (NegType::VmIpPort, Some(port)) => {
-            let number = port.as_u64().and_then(|number| u16::try_from(number).ok());
-            let wrong = || invalid("port", &port, "It must be a whole number from 1 to 65535.");
-            Some(number.filter(|number| *number > 0).ok_or_else(wrong)?)
-        }
-    };
+    let port = format!("{whole}.port");
+    match (kind, sent.port) {
+        (NegType::VmIp, Some(_)) => return Err(Refusal::invalid_value(&port, "a GCE_VM_IP group has no ports")),
+        (NegType::VmIpPort, None) => return Err(Refusal::invalid_value(&port, "a GCE_VM_IP_PORT group needs one")),
+        _ => {}
+    }
     Ok(Endpoint {
-        instance: instance.rsplit('/').next().unwrap_or_default().to_owned(),
-        ip,
-        ipv6,
-        port,
-        annotations: parsed.annotations.unwrap_or_default(),
+        instance: sent.instance.rsplit('/').next().unwrap_or_default().to_owned(),
+        ip: sent.ip_address,
+        ipv6: sent.ipv6_address,
+        port: sent.port.map(NonZeroU16::get),
+        annotations: sent.annotations,
     })
 }
 
-fn address<T: std::str::FromStr>(text: &str) -> Result<Option<T>, ()> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(drop)
+/// Empty text is no address.
+fn address<'de, D, A>(sent: D) -> Result<Option<A>, D::Error>
+where
+    D: Deserializer<'de>,
+    A: FromStr<Err: Display>,
+{
+    let text = String::deserialize(sent)?;
+    let address = (!text.is_empty()).then(|| text.parse());
+    address.transpose().map_err(D::Error::custom)
 }

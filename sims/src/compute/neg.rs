@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NegType};
-use super::json::{timestamp, without_nulls};
+use super::json::{read, timestamp, without_nulls};
 use super::operation::Failure;
 use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};
@@ -40,45 +40,42 @@ pub(super) struct Neg {
     pub(super) endpoints: BTreeMap<u64, Endpoint>,
 }
 
+/// A NEG as a client sends it, as far as it is stored.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Sent {
+    name: Option<String>,
+    description: String,
+    network_endpoint_type: Option<NegType>,
+    network: Option<String>,
+    subnetwork: Option<String>,
+    annotations: BTreeMap<String, String>,
+}
+
 impl NegSpec {
     pub(super) fn read(zone: &Zone, body: &Value) -> Result<Self, Refusal> {
-        let Value::Object(fields) = body else {
+        if !body.is_object() {
             return Err(Refusal::invalid("the body is not a NetworkEndpointGroup"));
-        };
-        let invalid =
-            |field: &str, value: &Value, why: &str| Refusal::invalid_field(&format!("resource.{field}"), value, why);
-        if let Some((field, value)) = fields.iter().find(|(_, value)| value.is_null()) {
-            return Err(invalid(field, value, "A field without a value is left out."));
         }
-        let text = |field: &str| match fields.get(field) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => Err(invalid(field, other, "It must be text.")),
-        };
-        let name = text("name")?.ok_or_else(|| Refusal::required("resource.name"))?;
+        let sent: Sent = read("resource", body)?;
+        let name = sent.name.ok_or_else(|| Refusal::required("resource.name"))?;
         if !is_name(&name) {
             let why = "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'";
-            return Err(invalid("name", &json!(name), why));
+            return Err(Refusal::invalid_field("resource.name", &json!(name), why));
         }
-        let kind = fields.get("networkEndpointType").cloned();
-        let kind = kind.ok_or_else(|| Refusal::required("resource.networkEndpointType"))?;
-        let why = "A zonal group is GCE_VM_IP_PORT or GCE_VM_IP.";
-        let kind = serde_json::from_value(kind.clone()).map_err(|_| invalid("networkEndpointType", &kind, why))?;
-        let url = |field: &str| match text(field)? {
-            None => Ok(None),
-            Some(sent) => target::full_url(&zone.project, &sent)
-                .map(Some)
-                .ok_or_else(|| invalid(field, &json!(sent), "The URL is malformed.")),
+        let kind = sent.network_endpoint_type;
+        let url = |field: &str, sent: Option<String>| {
+            let malformed = |sent| Refusal::invalid_field(field, &json!(sent), "The URL is malformed.");
+            let full = sent.map(|sent| target::full_url(&zone.project, &sent).ok_or_else(|| malformed(sent)));
+            full.transpose()
         };
-        let annotations = fields.get("annotations").cloned().unwrap_or_else(|| json!({}));
         Ok(Self {
             name,
-            description: text("description")?.unwrap_or_default(),
-            kind,
-            network: url("network")?,
-            subnetwork: url("subnetwork")?,
-            annotations: serde_json::from_value(annotations.clone())
-                .map_err(|_| invalid("annotations", &annotations, "It must be an object of texts."))?,
+            description: sent.description,
+            kind: kind.ok_or_else(|| Refusal::required("resource.networkEndpointType"))?,
+            network: url("resource.network", sent.network)?,
+            subnetwork: url("resource.subnetwork", sent.subnetwork)?,
+            annotations: sent.annotations,
         })
     }
 }

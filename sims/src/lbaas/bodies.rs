@@ -35,7 +35,19 @@ pub(super) fn parse_fields(
     let Value::Object(mut body) = body else {
         return Err(Refusal::bad_request("the body must be a JSON object"));
     };
-    let mut validation: BTreeMap<String, &str> = check_envelope(identifier, &mut body).collect();
+    let mut validation: BTreeMap<String, &str> = BTreeMap::new();
+    // These are not fields of the object.
+    for name in ["identifier", "state"] {
+        let Some(value) = body.remove(name) else { continue };
+        let problem = match identifier {
+            None => Some("must be absent when creating"),
+            Some(expected) if name == "identifier" => (value != expected).then_some("must be the one in the path"),
+            Some(_) => StateId::deserialize(value)
+                .is_err()
+                .then_some("must be the id of a state, as text"),
+        };
+        validation.extend(problem.map(|problem| (name.to_owned(), problem)));
+    }
     let mut fields = BTreeMap::new();
     for field @ Field(name, _, required) in kind.about().fields {
         // Null means absent: clients write either.
@@ -63,28 +75,6 @@ pub(super) fn parse_fields(
         member: Some(("validation", json!(validation))),
         ..Refusal::unprocessable(message)
     })
-}
-
-/// Removes `identifier` and `state`, which are not fields of the object. Returns what is wrong with them.
-fn check_envelope<'a>(
-    existing: Option<&str>,
-    body: &mut Map<String, Value>,
-) -> impl Iterator<Item = (String, &'a str)> + use<'a> {
-    let identifier = body.remove("identifier");
-    let state = body.remove("state");
-    let problems = match existing {
-        None => [identifier, state].map(|value| value.and(Some("must be absent when creating"))),
-        Some(expected) => [
-            identifier
-                .filter(|identifier| identifier != expected)
-                .and(Some("must be the one in the path")),
-            state
-                .filter(|state| StateId::deserialize(state).is_err())
-                .and(Some("must be the id of a state, as text")),
-        ],
-    };
-    let named = ["identifier", "state"].into_iter().zip(problems);
-    named.filter_map(|(name, problem)| Some((name.to_owned(), problem?)))
 }
 
 fn problem(Field(_, shape, required): &Field, value: &Value, world: &World) -> Option<&'static str> {

@@ -6,8 +6,7 @@
 //! request -> settle what is due -> check -> world -> state file -> answer
 //! ```
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::Json;
 use axum::http::request::Parts;
@@ -21,9 +20,9 @@ use super::lists::Listing;
 use super::target::Target;
 use super::world::{Dump, Object, World};
 use super::{Refusal, bodies};
+use crate::StartError;
 use crate::base::faults::Faults;
 use crate::base::pipeline::{Common, Pipeline, Request, Service, now_ms};
-use crate::base::server::Problem;
 use crate::base::state_file;
 
 /// A simulated Engine without its network.
@@ -34,17 +33,10 @@ pub(super) struct Engine {
     taggings: Taggings,
 }
 
-/// A tagging in flight, from its admission until its answer is ready.
+/// A tagging in flight: it is held from its admission until its answer is ready.
 pub(super) struct Tagging {
-    pipeline: Arc<Pipeline<Engine>>,
-    number: u64,
+    resource: String,
     is_lost: bool,
-}
-
-impl Drop for Tagging {
-    fn drop(&mut self) {
-        self.pipeline.service().taggings.end(self.number);
-    }
 }
 
 impl Service for Engine {
@@ -54,16 +46,16 @@ impl Service for Engine {
 
     type Config = ServerConfig;
     type Target = Target;
-    type InFlight = Option<Tagging>;
+    type InFlight = Option<Arc<Tagging>>;
     type State = Dump;
 
     /// Adds the configured load balancers that are not in the state file.
-    fn open(config: ServerConfig) -> Result<Self, Problem> {
-        config.check().map_err(Problem::Config)?;
+    fn open(config: ServerConfig) -> Result<Self, StartError> {
+        config.check()?;
         let stored: Option<Dump> = state_file::load(config.state_file.as_deref())?;
         let mut world = World::from_dump(config.seed, stored.unwrap_or_default());
         for identifier in &config.load_balancers {
-            add_balancer(&mut world, identifier).map_err(Problem::Config)?;
+            add_balancer(&mut world, identifier)?;
         }
         Ok(Self {
             world,
@@ -136,20 +128,12 @@ impl Service for Engine {
         self.save()
     }
 
-    fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Target>) -> Option<Tagging> {
+    fn begin(&mut self, method: &Method, target: Option<&Target>) -> Option<Arc<Tagging>> {
         let Some(Target::Tag(resource, _)) = target.filter(|_| *method == Method::POST) else {
             return None;
         };
-        let (number, is_lost) = {
-            let mut engine = pipeline.service();
-            let lose = engine.config.lose_overlapping_taggings;
-            engine.taggings.begin(resource, lose)
-        };
-        Some(Tagging {
-            pipeline: Arc::clone(pipeline),
-            number,
-            is_lost,
-        })
+        let lose = self.config.lose_overlapping_taggings;
+        Some(self.taggings.begin(resource, lose))
     }
 
     async fn answer(pipeline: &Pipeline<Self>, request: Request<'_, Self>) -> Result<Response, Refusal> {
@@ -328,28 +312,20 @@ fn add_balancer(world: &mut World, identifier: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The taggings in flight.
+/// The taggings in flight, and some that have ended.
 #[derive(Default)]
-struct Taggings {
-    /// By number: the tagged resource, and whether the tagging is lost.
-    in_flight: BTreeMap<u64, (String, bool)>,
-    begun: u64,
-}
+struct Taggings(Vec<Weak<Tagging>>);
 
 impl Taggings {
-    /// Notes a tagging until [`Self::end`]. Returns its number, and whether it is lost: the first of those that overlap
-    /// is not.
-    fn begin(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
-        let number = self.begun;
-        self.begun += 1;
-        let mut others = self.in_flight.values().filter(|(other, _)| other != resource);
-        let is_lost = lose_overlapping && others.any(|(_, is_lost)| !is_lost);
-        self.in_flight.insert(number, (resource.to_owned(), is_lost));
-        (number, is_lost)
-    }
-
-    fn end(&mut self, number: u64) {
-        self.in_flight.remove(&number);
+    /// Notes a tagging, which lasts as long as it is held. The first of those that overlap is not lost.
+    fn begin(&mut self, resource: &str, lose_overlapping: bool) -> Arc<Tagging> {
+        self.0.retain(|tagging| tagging.strong_count() > 0);
+        let mut others = self.0.iter().filter_map(Weak::upgrade);
+        let is_lost = lose_overlapping && others.any(|other| other.resource != resource && !other.is_lost);
+        let resource = resource.to_owned();
+        let tagging = Arc::new(Tagging { resource, is_lost });
+        self.0.push(Arc::downgrade(&tagging));
+        tagging
     }
 }
 
@@ -360,16 +336,16 @@ mod tests {
     #[test]
     fn of_taggings_that_overlap_the_first_one_stays() {
         let mut taggings = Taggings::default();
-        let (first, first_lost) = taggings.begin("a", true);
-        let (_, second_lost) = taggings.begin("b", true);
-        let (_, same_resource_lost) = taggings.begin("a", true);
-        assert_eq!((first_lost, second_lost, same_resource_lost), (false, true, false));
-        taggings.end(first);
+        let first = taggings.begin("a", true);
+        let second = taggings.begin("b", true);
+        let same_resource = taggings.begin("a", true);
+        let are_lost = [first, second, same_resource].map(|tagging| tagging.is_lost);
+        assert_eq!(are_lost, [false, true, false]);
 
         let mut taggings = Taggings::default();
-        let (first, _) = taggings.begin("a", true);
-        taggings.end(first);
-        assert!(!taggings.begin("b", true).1, "they do not overlap");
-        assert!(!taggings.begin("c", false).1, "losing is switched off");
+        drop(taggings.begin("a", true));
+        let after = taggings.begin("b", true);
+        assert!(!after.is_lost, "they do not overlap");
+        assert!(!taggings.begin("c", false).is_lost, "losing is switched off");
     }
 }
