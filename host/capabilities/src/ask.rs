@@ -5,14 +5,13 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 use trueup_journal::{Tape, TapeError};
 
 use crate::guard::Guard;
 use crate::meter::Meter;
 use crate::size::{AnswerSize, json_bytes};
-use crate::{Backends, Host, questions, trace};
+use crate::{Host, questions, trace};
 
 /// Why the host ended a call at a request. The instance no longer exists then.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +95,10 @@ impl Host {
             foreseen: self.foreseen,
         };
         let question = async || {
-            let answer = match fault(guard.backends, name, args) {
+            // The backend of a request with an answer for each element looks for faults of its elements.
+            let faults = guard.backends.faults.as_ref();
+            let faults = faults.filter(|_| questions::question(name).list.is_none());
+            let answer = match faults.and_then(|faults| faults.whole(name, args)) {
                 Some(fault) => fault,
                 None => answer(guard).await,
             };
@@ -144,14 +146,6 @@ pub(crate) fn ask_now<R: AnswerSize>(
     trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
-}
-
-/// The fault that answers the whole request. The backend of a request with an answer for each element looks for faults
-/// of its elements.
-fn fault<A: Serialize + ?Sized, R: DeserializeOwned>(backends: &Backends, name: &str, args: &A) -> Option<R> {
-    let faults = backends.faults.as_ref()?;
-    let is_list = questions::question(name).list.is_some();
-    if is_list { None } else { faults.whole(name, args) }
 }
 
 fn count<A: Serialize + ?Sized>(meter: &mut Meter, now: Instant, name: &'static str, args: &A) -> Result<(), Stop> {

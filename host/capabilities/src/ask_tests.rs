@@ -13,7 +13,7 @@ use crate::bindings::neg::api::Host as _;
 use crate::faults::{Fault, Faults};
 use crate::grants::Grants;
 use crate::neg::{Endpoint, NegRef};
-use crate::{etcd, lbaas, neg, testing};
+use crate::{Backends, etcd, lbaas, neg, testing};
 
 /// A host whose Engine has nothing, whose NEGs have `web` in zone `z1`, and whose etcd has `/a`.
 fn host() -> (Host, Arc<Faults>, etcd::embedded::Embedded) {

@@ -29,9 +29,7 @@ pub struct Fault {
 
 /// The faults of one simulated world, oldest first.
 #[derive(Debug, Default)]
-pub struct Faults {
-    state: Mutex<State>,
-}
+pub struct Faults(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -42,17 +40,17 @@ struct State {
 impl Faults {
     /// Adds a fault after all existing ones.
     pub fn add(&self, fault: Fault) {
-        self.state.lock().faults.push(fault);
+        self.0.lock().faults.push(fault);
     }
 
     /// Removes every fault.
     pub fn clear(&self) {
-        self.state.lock().faults.clear();
+        self.0.lock().faults.clear();
     }
 
     /// Takes the errors of misfits since the last call, one line each.
     pub fn take_misfits(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().misfits)
+        std::mem::take(&mut self.0.lock().misfits)
     }
 
     /// The answer to a call whose arguments match as a whole; `None` if no fault matches.
@@ -62,7 +60,7 @@ impl Faults {
 
     /// Begins a call of an import in which each element is then looked up separately.
     pub fn turn<'a>(&'a self, call: &'a str) -> Turn<'a> {
-        let state = self.state.lock();
+        let state = self.0.lock();
         let fits = |fault: &Fault| fault.call == call && fault.times != Some(0);
         let fitting = state.faults.iter().any(fits);
         Turn {

@@ -16,7 +16,6 @@
 //! much, the turn of the key first finds out how many objects go in all. So a key changes or waits as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -147,12 +146,6 @@ struct State {
     has_new_approvals: bool,
     /// This is the round of an earlier process or term, and a part of it waits.
     goes_on: bool,
-}
-
-impl fmt::Debug for Holdings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holdings").field(&self.waiting()).finish()
-    }
 }
 
 impl Holdings {

@@ -1,4 +1,4 @@
-//! The state of one guest instance on the host's side.
+//! The name and the state of one guest instance on the host's side.
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};
@@ -6,12 +6,36 @@ use trueup_journal::{By, Journal, Tape, TapeError};
 use crate::backends::Backends;
 use crate::grants::Grants;
 use crate::guard::Refused;
-use crate::identity::Identity;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Unapplied};
 use crate::neg;
 use crate::quota::Blast;
 use crate::timers::Timers;
 use crate::wasi::Slot;
+
+/// The guest instance, as named in logs, audits and traps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name in the configuration, as in `[guests.NAME]`. Empty if no configuration names it.
+    pub name: String,
+    /// The guest's name, such as `lbaas`.
+    pub guest: String,
+    /// The guest's version, such as `1`.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// The key of this instance, such as `default/web`.
+    pub instance: String,
+}
+
+impl Identity {
+    /// The id of a decision: `lbaas/default/web#57`. `entry` is the call's entry in the instance's journal. Without
+    /// one, as in a plan, the id has no number.
+    pub fn decision(&self, entry: Option<u64>) -> String {
+        let guest = if self.name.is_empty() { &self.guest } else { &self.name };
+        let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
+        format!("{guest}/{}{number}", self.instance)
+    }
+}
 
 /// The state of one guest instance. It outlives the instance: after a trap the next instance gets it.
 pub struct Host {
@@ -52,6 +76,17 @@ pub struct Host {
     pub(crate) wasi: Slot,
 }
 
+/// Implemented by a store's data for linking.
+pub trait HasHost: Send + 'static {
+    /// The host of this store's guest.
+    fn host(&mut self) -> &mut Host;
+}
+
+/// Returns true for an import of WASI, whether or not it is provided.
+pub fn is_wasi(import: &str) -> bool {
+    import.starts_with("wasi:")
+}
+
 impl Host {
     /// A host for one instance without any requests yet.
     pub fn new(identity: Identity, tape: Tape, grants: Grants, backends: Backends, limits: Limits) -> Self {
@@ -74,6 +109,13 @@ impl Host {
             began: neg::Began::default(),
             wasi: Slot::default(),
         }
+    }
+
+    /// An instance begins: drops the previous one's WASI state and timers. Ids count from 1 again, as in a replay of
+    /// what is recorded from here on.
+    pub fn begin_instance(&mut self) {
+        self.wasi = Slot::default();
+        self.timers = Timers::default();
     }
 
     /// Begins a call of the guest: resets the meter, and records the call on the tape. A replay has it already.

@@ -21,7 +21,6 @@ pub mod grants;
 pub mod guard;
 pub mod holdings;
 mod host;
-mod identity;
 pub mod lbaas;
 pub mod log;
 mod means;
@@ -50,5 +49,4 @@ pub use ask::Stop;
 /// For the implementations of the backends' traits.
 pub use async_trait::async_trait;
 pub use backends::Backends;
-pub use host::Host;
-pub use identity::Identity;
+pub use host::{Host, Identity};

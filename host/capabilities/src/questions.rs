@@ -51,22 +51,6 @@ impl Grants {
     }
 }
 
-/// Interfaces that are a guest's means. Log and metrics return nothing and are not recorded.
-const MEANS: [&str; 11] = [
-    "log",
-    "metrics",
-    "clock",
-    "random",
-    "timers",
-    // Those of `wasi:*`, which a language's runtime calls by itself; `random` is the name of one of them, too.
-    "wall-clock",
-    "monotonic-clock",
-    "poll",
-    "pollable",
-    "insecure",
-    "insecure-seed",
-];
-
 /// The capability with the question of this name (`interface.function`), and the function. `None` for the guest's means
 /// and for unknown names.
 pub fn find(name: &str) -> Option<(&'static Capability, &'static Function)> {
@@ -86,9 +70,14 @@ pub fn question(name: &str) -> Question {
     if let Some((_, function)) = find(name) {
         return function.question;
     }
-    let interface = name.split('.').next().unwrap_or_default();
-    let is_means = MEANS.contains(&interface);
-    reading::question(if is_means { Kind::Means } else { Kind::Write }, the_world)
+    let kind = match name.split('.').next().unwrap_or_default() {
+        // Log and metrics return nothing and are not recorded.
+        "log" | "metrics" | "clock" | "random" | "timers" => Kind::Means,
+        // Those of `wasi:*`, which a language's runtime calls by itself; `random` is the name of one of them, too.
+        "wall-clock" | "monotonic-clock" | "poll" | "pollable" | "insecure" | "insecure-seed" => Kind::Means,
+        _ => Kind::Write,
+    };
+    reading::question(kind, the_world)
 }
 
 /// A reader for each capability.
@@ -121,42 +110,30 @@ impl Readers {
 /// many come before it depends on when a guest learns what.
 pub fn planned(entries: &[Entry]) -> Vec<Write> {
     let mut readers = Readers::default();
-    let mut planned = Planned::default();
+    let mut writes = Vec::new();
+    // Where the text of each kind and name is among them, unless the object was written otherwise since.
+    let mut stored: BTreeMap<(String, String), usize> = BTreeMap::new();
     for entry in entries {
-        if let Event::Ask(ask) = &entry.event
-            && let Some((_, reader)) = readers.of(&ask.name)
-        {
-            reader.learn(ask);
-            let writes = reader.planned(ask).into_iter();
-            let done = writes.filter(|write| write.error.is_none());
-            done.for_each(|write| planned.add(write));
+        let Event::Ask(ask) = &entry.event else { continue };
+        let Some((_, reader)) = readers.of(&ask.name) else {
+            continue;
+        };
+        reader.learn(ask);
+        let planned = reader.planned(ask).into_iter();
+        for write in planned.filter(|write| write.error.is_none()) {
+            let object = (write.kind.clone(), write.name.clone());
+            let before = stored.remove(&object);
+            if write.action == Action::Store && !write.name.is_empty() {
+                stored.insert(object, before.unwrap_or(writes.len()));
+                if let Some(before) = before.and_then(|at| writes.get_mut(at)) {
+                    *before = write;
+                    continue;
+                }
+            }
+            writes.push(write);
         }
     }
-    planned.writes
-}
-
-#[derive(Default)]
-struct Planned {
-    writes: Vec<Write>,
-    /// Where the text of each kind and name is among them, unless the object was written otherwise since.
-    stored: BTreeMap<(String, String), usize>,
-}
-
-impl Planned {
-    fn add(&mut self, write: Write) {
-        let object = (write.kind.clone(), write.name.clone());
-        let before = self.stored.remove(&object);
-        if write.action != Action::Store || write.name.is_empty() {
-            self.writes.push(write);
-            return;
-        }
-        let at = before.unwrap_or(self.writes.len());
-        self.stored.insert(object, at);
-        match self.writes.get_mut(at) {
-            Some(before) => *before = write,
-            None => self.writes.push(write),
-        }
-    }
+    writes
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub const WINDOW_MS: u64 = 60_000;
 
 /// The request times of one guest, as far as its quotas need them. One value for all instances of a configured guest,
 /// whatever its versions call themselves, so that another name is no other quota.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Quotas {
     /// By capability.
     asked_at_ms: Mutex<BTreeMap<String, Window>>,

@@ -5,11 +5,13 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::regular;
 
-use super::line::{AuditError, NO_HASH, failed, sha256};
+use super::line::{AuditError, Kind, Line, NO_HASH, failed, line_of, sha256};
 use super::verify::{Walk, segments};
 use super::writer::{Head, Open, segment_name};
+use crate::Identity;
 
 /// The state of a log's folder before the log continues. The default is a new log's.
 #[derive(Default)]
@@ -17,15 +19,8 @@ pub(super) struct Found {
     /// The position after the last line. For a broken log, the position where it continues.
     pub(super) head: Head,
     pub(super) segment: Option<Open>,
-    pub(super) broken: Option<Broken>,
-}
-
-/// What is wrong with the newest file.
-pub(super) struct Broken {
-    pub(super) file: String,
-    pub(super) what: String,
-    /// The SHA-256 of the file.
-    pub(super) seal: String,
+    /// The line about what is wrong with the newest file.
+    pub(super) broken: Option<Line>,
 }
 
 impl Found {
@@ -53,7 +48,7 @@ impl Found {
         let walk = Walk::from(head, 0);
         Ok(match walk.against_head() {
             None => Self::default(),
-            Some((file, what)) => Self::broken(&walk, file, what, 0),
+            Some((file, what)) => Self::broken(&walk, &file, &what, 0),
         })
     }
 
@@ -61,7 +56,7 @@ impl Found {
         if let Some((file, what)) = walk.damage.clone().or_else(|| walk.against_head()) {
             // A torn line counts as one, too.
             let after = walk.next_n.saturating_add(u64::from(walk.torn_bytes > 0));
-            return Ok(Self::broken(&walk, file, what, after));
+            return Ok(Self::broken(&walk, &file, &what, after));
         }
         let whole = walk.last_bytes().map_or(0, <[u8]>::len) - walk.torn_bytes;
         let file = regular::open_own(OpenOptions::new().append(true), path).map_err(failed("open", path))?;
@@ -90,15 +85,17 @@ impl Found {
     }
 
     /// The log continues in a new file, after every number that may have been used.
-    fn broken(walk: &Walk, file: String, what: String, after: u64) -> Self {
-        let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
+    fn broken(walk: &Walk, file: &str, what: &str, after: u64) -> Self {
+        let at_ms = SystemClock.now_ms();
+        let mut line = line_of(Kind::Broken, at_ms, &Identity::default(), "audit.open", file, what);
+        line.prev = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
         let counted = walk.head.as_ref().and_then(|head| head.as_ref().ok());
         let lines = after.max(counted.map_or(0, |head| head.lines));
         let hash = NO_HASH.to_owned();
         Self {
             head: Head { lines, hash },
             segment: None,
-            broken: Some(Broken { file, what, seal }),
+            broken: Some(line),
         }
     }
 }

@@ -31,6 +31,7 @@ mod tests;
 mod verify;
 mod writer;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
@@ -45,7 +46,7 @@ use trueup_base::{folder, regular, text};
 pub use line::{AuditError, Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use crate::identity::Identity;
+use crate::Identity;
 use found::Found;
 use line::{failed, line_of};
 use verify::segments;
@@ -110,17 +111,13 @@ impl Audit {
             written.map_err(failed("write", &head_path))?;
             sync_folder(regular::folder_of(folder))?;
         }
-        if let Some(broken) = found.broken {
+        if let Some(line) = found.broken {
             tracing::error!(
                 "audit log in `{}`: `{}` {}; it is kept as it is, and the audit log goes on in another file",
                 folder.display(),
-                broken.file,
-                broken.what
+                line.scope,
+                line.outcome
             );
-            let at_ms = SystemClock.now_ms();
-            let about = Identity::default();
-            let mut line = line_of(Kind::Broken, at_ms, &about, "audit.open", &broken.file, &broken.what);
-            line.prev = broken.seal;
             end.append(line, Durable::Yes)?;
         }
         let budgets = Mutex::new(budgets);
@@ -146,9 +143,9 @@ impl Audit {
         let mut line = {
             let mut budgets = self.budgets.lock();
             match budgets.admit(&to.guest, Instant::now()) {
-                Admitted::Line => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
-                Admitted::Notice => line_of(Kind::Refused, at_ms, to, "*", "*", &budgets.notice()),
-                Admitted::Nothing => return Ok(()),
+                Ordering::Less => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
+                Ordering::Equal => line_of(Kind::Refused, at_ms, to, "*", "*", &budgets.notice()),
+                Ordering::Greater => return Ok(()),
             }
         };
         line.decision = line::cut(&to.decision(entry));
@@ -240,15 +237,13 @@ fn surplus(files: &[(u64, PathBuf)], bytes_max: u64, from: SystemTime) -> Result
     };
     let found: Vec<(u64, SystemTime)> = files.iter().map(look).collect::<Result<_, _>>()?;
     let mut bytes: u64 = found.iter().map(|(bytes, _)| bytes).sum();
-    let mut count = 0;
-    for (length, modified) in found.iter().take(files.len().saturating_sub(1)) {
-        if bytes <= bytes_max && *modified >= from {
-            break;
-        }
+    let all_but_newest = found.iter().take(files.len().saturating_sub(1));
+    let exceeding = all_but_newest.take_while(|(length, modified)| {
+        let exceeds = bytes > bytes_max || *modified < from;
         bytes -= length;
-        count += 1;
-    }
-    Ok(count)
+        exceeds
+    });
+    Ok(exceeding.count())
 }
 
 /// How many refusals of each guest are written: a guest must not fill the disk. Metrics count all of them. Only
@@ -261,17 +256,6 @@ struct Budgets {
     guests: BTreeMap<String, (Instant, u32)>,
 }
 
-/// What to write for a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admitted {
-    /// Its own line.
-    Line,
-    /// One line that says that no more are written.
-    Notice,
-    /// Nothing.
-    Nothing,
-}
-
 impl Budgets {
     /// Allows `lines` lines per guest and window. A window begins with the guest's first refusal.
     fn new(lines: u32, window: Duration) -> Self {
@@ -282,18 +266,15 @@ impl Budgets {
         }
     }
 
-    /// Counts a refusal of this guest.
-    fn admit(&mut self, guest: &str, now: Instant) -> Admitted {
+    /// Counts a refusal of this guest, and compares their number with that of the first one without a line of its own.
+    /// In place of that one comes the notice that no more are written.
+    fn admit(&mut self, guest: &str, now: Instant) -> Ordering {
         let (begun, refused) = self.guests.entry(guest.to_owned()).or_insert((now, 0));
         if now.saturating_duration_since(*begun) >= self.window {
             (*begun, *refused) = (now, 0);
         }
         *refused = refused.saturating_add(1);
-        match (*refused).cmp(&self.lines.saturating_add(1)) {
-            std::cmp::Ordering::Less => Admitted::Line,
-            std::cmp::Ordering::Equal => Admitted::Notice,
-            std::cmp::Ordering::Greater => Admitted::Nothing,
-        }
+        (*refused).cmp(&self.lines.saturating_add(1))
     }
 
     /// The outcome in a line that says that no more are written.

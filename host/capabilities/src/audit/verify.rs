@@ -82,11 +82,8 @@ pub(super) fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, AuditError>
         let name = entry.file_name();
         let stem = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
         let first = stem.and_then(|stem| stem.parse().ok());
-        found.extend(
-            first
-                .filter(|first| name == *segment_name(*first))
-                .map(|first| (first, entry.path())),
-        );
+        let first = first.filter(|first| name == *segment_name(*first));
+        found.extend(first.map(|first| (first, entry.path())));
     }
     found.sort();
     Ok(found)
@@ -202,7 +199,12 @@ impl Walk {
             match self.line(number, text) {
                 Ok(line) => {
                     self.go_to(line.n + 1, Some(line.hash.clone()));
-                    self.note(&line);
+                    if self.first == line.n {
+                        self.first_prev = Some(line.prev.clone());
+                    }
+                    if let Some((stays, hash)) = dropped(&line) {
+                        self.dropped = (stays, hash.to_owned());
+                    }
                     if line.kind == Kind::Broken {
                         let what = format!("says that the log was found damaged here: {}", line.outcome);
                         self.verdict.problem(name, Some(number), what);
@@ -217,16 +219,6 @@ impl Walk {
             self.verdict.lines += 1;
         }
         self.last = Some((name.to_owned(), bytes));
-    }
-
-    /// Records what the line says about the log's beginning.
-    fn note(&mut self, line: &Line) {
-        if self.first == line.n {
-            self.first_prev = Some(line.prev.clone());
-        }
-        if let Some((stays, hash)) = dropped(line) {
-            self.dropped = (stays, hash.to_owned());
-        }
     }
 
     /// Returns what is wrong with the log's beginning.

@@ -133,15 +133,14 @@ impl Head {
     /// Reads the head; `None` if there is no file. The inner error says what is wrong with it.
     pub(super) fn read(folder: &Path) -> Result<Option<Result<Self, &'static str>>, AuditError> {
         let path = folder.join(HEAD);
-        match regular::read(&path, regular::SMALL) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => {
-                let head = Self::parse(&read.map_err(failed("read", &path))?);
-                Ok(Some(
-                    head.ok_or("is not a number of lines and the hash of the last one"),
-                ))
-            }
-        }
+        let bytes = match regular::read(&path, regular::SMALL) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(failed("read", &path))?,
+        };
+        let head = Self::parse(&bytes);
+        Ok(Some(
+            head.ok_or("is not a number of lines and the hash of the last one"),
+        ))
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

@@ -27,7 +27,7 @@ use trueup_base::file_lock::FileLock;
 
 use super::anchor::{Anchor, Mark};
 use super::format::{self, Version};
-use super::generations::{self, Keep};
+use super::generations;
 use super::place::{self, Disk, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, within};
 use crate::metrics::Registry;
@@ -77,8 +77,6 @@ struct State {
     content: Content,
     /// Why appends fail until a checkpoint has replaced the file.
     refusal: Option<String>,
-    /// Grows whenever another file, or none, replaces the open one.
-    turnovers: u64,
     syncs: Syncs,
     anchor: Anchor,
 }
@@ -147,7 +145,6 @@ impl File {
             state: Mutex::new(State {
                 content: Content::Missing,
                 refusal: None,
-                turnovers: 0,
                 syncs: Syncs::default(),
                 anchor,
             }),
@@ -214,10 +211,8 @@ impl Store for File {
             return Ok(());
         }
         loop {
-            let settled = self.shared.settled.notified();
-            let mut settled = std::pin::pin!(settled);
             // From here on, no notification is missed.
-            settled.as_mut().enable();
+            let settled = self.shared.settled.notified();
             let starts = {
                 let mut state = self.shared.state.lock();
                 let wanted = written.min(state.syncs.written);
@@ -360,12 +355,11 @@ impl Shared {
         let (header, head) = (format::header(epoch), format::record_head(Version::Two, 0, 0, data));
         let pieces = [header.as_slice(), head.as_slice(), data.as_bytes()];
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let keep = Keep::Newest(self.settings.keep_generations);
+        let keep = Some(self.settings.keep_generations);
         let (file, unsure) = generations::replace(self.disk.as_ref(), self.path(), keep, &pieces)?;
         let end = End { offset: bytes, next: 1 };
         let log = self.log(file, Version::Two, epoch, end);
         let mut state = self.state.lock();
-        state.turnovers += 1;
         state.content = match log {
             Ok(log) => Content::Log(log),
             Err(error) => Content::Unusable(error, None),
@@ -401,12 +395,10 @@ impl Shared {
     /// Syncs written changes as long as callers wait for more. The caller of this notifies them of the end.
     fn sync(&self) {
         loop {
-            let (log, written, turnovers) = {
+            let (log, written) = {
                 let mut state = self.state.lock();
                 match &state.content {
-                    Content::Log(log) if state.syncs.failed.is_none() => {
-                        (log.clone(), state.syncs.written, state.turnovers)
-                    }
+                    Content::Log(log) if state.syncs.failed.is_none() => (log.clone(), state.syncs.written),
                     _ => {
                         state.syncs.is_running = false;
                         break;
@@ -418,8 +410,8 @@ impl Shared {
             let state = &mut *guard;
             let mut cut_at = None;
             match (&mut state.content, synced) {
-                // A checkpoint came meanwhile and made everything before it durable.
-                _ if state.turnovers != turnovers => {}
+                // Another file took its place meanwhile. A checkpoint made everything before it durable.
+                (Content::Log(open), _) if !Arc::ptr_eq(&open.file, &log.file) => {}
                 (Content::Log(open), Ok(())) => {
                     open.durable = log.end;
                     state.syncs.durable = state.syncs.durable.max(written);

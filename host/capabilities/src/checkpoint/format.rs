@@ -135,9 +135,9 @@ struct Record<'a> {
 pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     let scan = intact(bytes)?;
     if let Some(torn) = &scan.torn {
-        let record = torn.record;
-        let offset = torn.offset;
-        let reason = torn.reason;
+        let Torn {
+            record, offset, reason, ..
+        } = *torn;
         let start = usize::try_from(offset).unwrap_or(bytes.len());
         let durable = durable_behind(scan.version, bytes, start, record);
         let anchored = known.filter(|known| known.epoch == scan.epoch);

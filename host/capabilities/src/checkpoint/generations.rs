@@ -16,14 +16,8 @@ use trueup_base::replace;
 use super::place::Disk;
 use super::{Error, place};
 
-/// How many replaced files to keep.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Keep {
-    /// Keep this many; remove the oldest above that.
-    Newest(u32),
-    /// For an operator's command: remove none.
-    All,
-}
+/// How many replaced files to keep; the oldest above that are removed. `None`, for an operator's command: all.
+pub(super) type Keep = Option<u32>;
 
 /// The highest generation that the host looks for. An operator with more must tidy the folder first.
 const GENERATION_MAX: u32 = 10_000;
@@ -68,7 +62,7 @@ pub(super) fn replace(
     };
     let file = write_new(disk, &new, pieces).map_err(|error| failed("writing the new checkpoint", &error))?;
     if let Err(error) = retain(disk, path, keep) {
-        if let Keep::All = keep {
+        if keep.is_none() {
             return Err(failed("keeping what is to be replaced", &error));
         }
         // The checkpoint itself matters more than the copy of an older one.
@@ -104,9 +98,8 @@ pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Re
 /// Gives the file at `path` a second name, `PATH.1`, and shifts the existing generations by one.
 fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
     let most = match keep {
-        Keep::Newest(0) => return Ok(()),
-        Keep::Newest(count) => count.min(GENERATION_MAX),
-        Keep::All => GENERATION_MAX,
+        Some(0) => return Ok(()),
+        most => most.unwrap_or(GENERATION_MAX).min(GENERATION_MAX),
     };
     let present = place::identity_at(path)?;
     let first = path_of(path, 1);
@@ -120,7 +113,7 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
             break;
         }
     }
-    if let (None, Keep::All) = (free, keep) {
+    if let (None, None) = (free, keep) {
         let text = format!("there are {GENERATION_MAX} generations already");
         return Err(io::Error::other(text));
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
-use super::generations::{self, Keep};
+use super::generations;
 use super::place::{self, Disk, OpenError, Real};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, within};
 use async_trait::async_trait;
@@ -28,9 +28,7 @@ pub(super) const MARK: Mark = Mark { epoch: 0, records: 0 };
 
 /// A store of one text file.
 #[derive(Debug)]
-pub struct JsonFile {
-    shared: Arc<Shared>,
-}
+pub struct JsonFile(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -62,7 +60,7 @@ impl JsonFile {
             turn: Mutex::new(anchor),
             _lock: lock,
         });
-        Ok(Self { shared })
+        Ok(Self(shared))
     }
 }
 
@@ -71,7 +69,7 @@ impl Shared {
         let mut anchor = self.turn.lock();
         let path = &self.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
-        let keep = Keep::Newest(self.keep_generations);
+        let keep = Some(self.keep_generations);
         generations::put(self.disk.as_ref(), path, keep, &[data.as_bytes(), b"\n"])?;
         anchor.raise(self.disk.as_ref(), MARK);
         Ok(())
@@ -109,7 +107,7 @@ pub(super) fn read(path: &Path, file: &mut std::fs::File) -> Result<String, Erro
 #[async_trait]
 impl Store for JsonFile {
     async fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        let (shared, data) = (Arc::clone(&self.shared), data.to_owned());
+        let (shared, data) = (Arc::clone(&self.0), data.to_owned());
         blocking(move || shared.checkpoint(&data)).await
     }
 
@@ -119,7 +117,7 @@ impl Store for JsonFile {
     }
 
     async fn restore(&self) -> Result<Option<Saved>, Error> {
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.0);
         blocking(move || shared.restore()).await
     }
 }

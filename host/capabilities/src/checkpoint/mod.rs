@@ -62,14 +62,12 @@ pub trait Store: Send + Sync {
 
 /// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
-    let path = path.display();
     let bytes = text.len();
     if bytes <= max {
         return Ok(());
     }
-    Err(Error::Unavailable(format!(
-        "{path}: {what} is too large: {bytes} bytes"
-    )))
+    let text = format!("{}: {what} is too large: {bytes} bytes", path.display());
+    Err(Error::Unavailable(text))
 }
 
 /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.

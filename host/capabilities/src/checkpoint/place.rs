@@ -168,12 +168,8 @@ pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
 
 /// Why a store could not be opened. One line.
 #[derive(Debug, thiserror::Error)]
-#[error("checkpoint `{}`: {reason}", path.display())]
-pub struct OpenError {
-    /// The store, not its lock file.
-    path: PathBuf,
-    reason: String,
-}
+#[error("{0}")]
+pub struct OpenError(String);
 
 /// One host at a time: creates the folder if it is missing, and takes the lock of the store at `path`, an exclusive
 /// `flock` on `PATH.lock`, held as long as the store is open.
@@ -181,9 +177,9 @@ pub struct OpenError {
 /// The lock file is never deleted. Otherwise a process that waits for the deleted file would hold a lock that no other
 /// process sees.
 pub(super) fn lock(path: &Path) -> Result<FileLock, OpenError> {
-    let locked = try_lock(path);
-    let path = path.to_owned();
-    locked.map_err(|reason| OpenError { path, reason })
+    // The store, not its lock file.
+    let store = path.display();
+    try_lock(path).map_err(|reason| OpenError(format!("checkpoint `{store}`: {reason}")))
 }
 
 fn try_lock(path: &Path) -> Result<FileLock, String> {

@@ -20,7 +20,7 @@ pub use super::format::Torn;
 
 use super::anchor::{self, FORGOTTEN};
 use super::format::{self, Scan, Version};
-use super::generations::{self, Keep};
+use super::generations;
 use super::place::{self, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, json_file, within};
 
@@ -64,6 +64,11 @@ pub enum ToolError {
     /// The store returned an error.
     #[error("{}: {}", .0.kind(), .0.text())]
     Store(Error),
+}
+
+/// A command that can't be carried out on the store at `path`.
+fn misused(path: &Path, why: impl std::fmt::Display) -> ToolError {
+    ToolError::Misused(format!("`{}`: {why}", path.display()))
 }
 
 impl From<Error> for ToolError {
@@ -182,7 +187,7 @@ fn kind_there(path: &Path) -> Result<Kind, ToolError> {
     }
     // It never existed, or it is gone.
     Err(match anchor::lost(anchor::look(path)?, None) {
-        None => ToolError::Misused(format!("`{}`: there is no checkpoint", path.display())),
+        None => misused(path, "there is no checkpoint"),
         Some(lost) => anchor::corrupt(path, &lost).into(),
     })
 }
@@ -328,16 +333,13 @@ pub fn copy(
 ) -> Result<Copied, ToolError> {
     let source = kind_there(from)?;
     if is_same(from, to) {
-        let path = from.display();
-        return Err(ToolError::Misused(format!("`{path}`: it can't be copied to itself")));
+        return Err(misused(from, "it can't be copied to itself"));
     }
     let present = kind_of(to)?;
     let target = match present {
         Some(found) if kind.is_some_and(|wanted| wanted != found) => {
-            let path = to.display();
-            let found = found.name();
-            let text = format!("`{path}`: it is of the kind `{found}`: leave out `--kind`");
-            return Err(ToolError::Misused(text));
+            let why = format!("it is of the kind `{}`: leave out `--kind`", found.name());
+            return Err(misused(to, why));
         }
         Some(found) => found,
         None => kind.unwrap_or_else(|| Kind::of_name(to)),
@@ -351,9 +353,8 @@ pub fn copy(
         Kind::File => saved,
     };
     if present.is_some() && !replace {
-        let path = to.display();
-        let text = format!("`{path}`: it holds something already; with `--replace` that becomes a generation");
-        return Err(ToolError::Misused(text));
+        let why = "it holds something already; with `--replace` that becomes a generation";
+        return Err(misused(to, why));
     }
     store(to, target, &saved)?;
     Ok(Copied {
@@ -392,7 +393,7 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
         }
         Kind::JsonFile => ([saved.data.as_bytes(), b"\n"].concat(), json_file::MARK),
     };
-    generations::put(&Real, path, Keep::All, &[&bytes])?;
+    generations::put(&Real, path, None, &[&bytes])?;
     anchor::set(&Real, path, Some(mark))
 }
 
@@ -420,10 +421,8 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
         if known.is_empty() {
             known.push("none".to_owned());
         }
-        let path = path.display();
-        let known = known.join(", ");
-        let text = format!("`{path}`: no generation {generation}; there are {known}");
-        return Err(ToolError::Misused(text));
+        let why = format!("no generation {generation}; there are {}", known.join(", "));
+        return Err(misused(path, why));
     };
     let _lock = place::lock(path)?;
     let Scan { saved, torn, .. } = read(&beside, kind, None)?;

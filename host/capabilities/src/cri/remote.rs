@@ -50,9 +50,12 @@ const STATUSES_AT_A_TIME: usize = 8;
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
-/// How to reach the runtime. All fields are optional.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+/// A container runtime behind its socket.
+///
+/// Each call opens a connection of its own. Calls are rare (one at the start, repeated on failure), a unix socket
+/// connects in microseconds, and a runtime that restarts or starts later is found without extra code.
+#[derive(Clone, Debug)]
+pub struct Remote {
     /// The runtime's unix socket. Default: the first of [`SOCKETS_DEFAULT`] that exists at the time of the call.
     pub socket: Option<PathBuf>,
     /// The timeout for connecting: 2 s. Not configurable; tests use less.
@@ -61,7 +64,7 @@ pub struct Settings {
     pub call_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for Remote {
     fn default() -> Self {
         Self {
             socket: None,
@@ -71,26 +74,12 @@ impl Default for Settings {
     }
 }
 
-/// A container runtime behind its socket.
-///
-/// Each call opens a connection of its own. Calls are rare (one at the start, repeated on failure), a unix socket
-/// connects in microseconds, and a runtime that restarts or starts later is found without extra code.
-#[derive(Clone, Debug)]
-pub struct Remote {
-    settings: Settings,
-}
-
 impl Remote {
-    /// A runtime with these settings. Opens nothing yet.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings }
-    }
-
     async fn connect(&self) -> Result<Connection, String> {
         let started = Instant::now();
-        let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
-        let call_timeout = self.settings.call_timeout;
-        let within = self.settings.connect_timeout.min(call_timeout);
+        let socket = chosen_socket(self.socket.as_deref(), &SOCKETS_DEFAULT)?;
+        let call_timeout = self.call_timeout;
+        let within = self.connect_timeout.min(call_timeout);
         let opened = timeout_at(started + within, open_channel(&socket)).await;
         let opened = opened.unwrap_or_else(|_| Err(format!("no connection within {} ms", within.as_millis())));
         let channel = opened.map_err(|reason| {

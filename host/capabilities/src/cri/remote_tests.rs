@@ -63,7 +63,7 @@ fn codes_are_named_as_grpc_names_them() {
 
 #[test]
 fn by_default_the_socket_is_searched_and_timeouts_are_2_and_10_seconds() {
-    let settings = Settings::default();
+    let settings = Remote::default();
     assert_eq!(
         (
             settings.socket,

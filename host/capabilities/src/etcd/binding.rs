@@ -39,15 +39,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// What a transaction touches, in its order.
-fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<Touched<'a>> {
-    let read = compares.iter().map(|compare| (Access::Read, "key", compare.key()));
-    let written = operations
-        .iter()
-        .map(|operation| (Access::Write, "key", operation.key()));
-    read.chain(written).collect()
-}
-
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
 
 impl kv::Host for Host {
@@ -99,7 +90,10 @@ impl kv::Host for Host {
     async fn commit(&mut self, compares: Vec<Compare>, operations: Vec<Operation>) -> Answer<bool> {
         let args = args!(compares: Vec<Compare>, operations: Vec<Operation>);
         self.ask("kv.commit", &args, async |mut guard| {
-            let api = guard.kv(&touched(&compares, &operations))?;
+            let compared = compares.iter().map(|it| (Access::Read, "key", it.key()));
+            let changed = operations.iter().map(|it| (Access::Write, "key", it.key()));
+            let touched: Vec<_> = compared.chain(changed).collect();
+            let api = guard.kv(&touched)?;
             api.commit(&compares, &operations).await
         })
         .await

@@ -38,24 +38,12 @@ pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<()
     for operation in operations {
         let key = operation.key();
         let is_put = matches!(operation, Operation::Put(_));
-        if puts
-            .insert(key, is_put)
-            .is_some_and(|before_is_put| is_put || before_is_put)
-        {
-            return Err(Error::Invalid(format!(
-                "`{key}` is put twice, or put and deleted, in one transaction; use two"
-            )));
+        let before = puts.insert(key, is_put);
+        if before.is_some_and(|before_is_put| is_put || before_is_put) {
+            let text = format!("`{key}` is put twice, or put and deleted, in one transaction; use two");
+            return Err(Error::Invalid(text));
         }
     }
-    check_size(compares, operations)
-}
-
-/// The error for more operations or compares than [`OPERATIONS_MAX`].
-pub(super) fn too_many_operations() -> Error {
-    Error::TooManyOperations(u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX))
-}
-
-fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
     let compares = compares.iter().map(|compare| match compare {
         Compare::Value((key, value)) => key.len() + value.len(),
         other => other.key().len(),
@@ -68,11 +56,15 @@ fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Erro
     let bytes = REQUEST_OVERHEAD + elements.sum::<usize>();
     // Without operations it changes nothing, so etcd answers it without writing and applies no such limit.
     if bytes > REQUEST_BYTES_MAX && !operations.is_empty() {
-        return Err(Error::Invalid(format!(
-            "the request has {bytes} bytes, above the store's limit of {REQUEST_BYTES_MAX}; split it"
-        )));
+        let text = format!("the request has {bytes} bytes, above the store's limit of {REQUEST_BYTES_MAX}; split it");
+        return Err(Error::Invalid(text));
     }
     Ok(())
+}
+
+/// The error for more operations or compares than [`OPERATIONS_MAX`].
+pub(super) fn too_many_operations() -> Error {
+    Error::TooManyOperations(u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX))
 }
 
 /// Whether a compare holds for its key's revision of the last change, and value; `None` if the key does not exist.

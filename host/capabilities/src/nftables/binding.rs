@@ -27,8 +27,7 @@ impl<'a> Guard<'a> {
             Unclear::NotJson(_) => error.to_string(),
             Unclear::NoTable(_) => self.refuse_transaction("", error.to_string()),
         })?;
-        for table in tables {
-            let scope = table.scope();
+        for scope in tables {
             if !self.grants.allow(NFTABLES, Access::Write, &scope) {
                 let text = format!("no grant to write nftables' table `{scope}`");
                 return Err(self.refuse_transaction(&scope, text));
@@ -76,9 +75,7 @@ impl Reading for Reader {
             let args: Value = reading::args(ask).unwrap_or_default();
             let touched = tables(text(&args, "ruleset")).unwrap_or_default().into_iter();
             // No configuration accepts a name with whitespace.
-            let scopes = touched
-                .map(|table| table.scope())
-                .filter(|scope| is_nftables_scope(scope));
+            let scopes = touched.filter(|scope| is_nftables_scope(scope));
             scopes.map(|scope| Need::Access(Access::Write, scope)).collect()
         })
     }

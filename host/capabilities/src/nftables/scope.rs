@@ -57,22 +57,6 @@ const SHOWN_CHARS_MAX: usize = 60;
 /// The length of an error for invalid JSON: the parser's words, and the position.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// A table of the packet filter.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Table {
-    /// One of [`NFTABLES_FAMILIES`].
-    pub family: &'static str,
-    /// Its name, never empty.
-    pub name: String,
-}
-
-impl Table {
-    /// The scope that grants it: `FAMILY NAME`.
-    pub fn scope(&self) -> String {
-        format!("{} {}", self.family, self.name)
-    }
-}
-
 /// Why the tables of a transaction are unclear.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
@@ -84,11 +68,11 @@ pub enum Unclear {
     NoTable(String),
 }
 
-/// The tables that a transaction touches.
+/// The tables that a transaction touches, as the scopes that grant them: `FAMILY NAME`.
 ///
 /// # Errors
 /// If any part of it is unclear.
-pub fn tables(transaction: &str) -> Result<BTreeSet<Table>, Unclear> {
+pub fn tables(transaction: &str) -> Result<BTreeSet<String>, Unclear> {
     let mut reader = serde_json::Deserializer::from_str(transaction);
     let read = reader.deserialize_map(Transaction);
     let commands = read
@@ -130,7 +114,7 @@ impl<'de> Visitor<'de> for Transaction {
 
 /// The table of a command; `None` if it is about none. Or why it is unclear, which completes a sentence that begins
 /// with the command's index.
-struct Command(Result<Option<Table>, String>);
+struct Command(Result<Option<String>, String>);
 
 impl<'de> Deserialize<'de> for Command {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -168,7 +152,7 @@ impl<'t> Any<'t> {
     }
 
     /// The table of the command `{VERB: ...}`; `None` if it is about none.
-    fn table(&self) -> Result<Option<Table>, Unclear> {
+    fn table(&self) -> Result<Option<String>, Unclear> {
         let members = self.members("a command")?;
         let Some((verb, object)) = members.first() else {
             return Err(Unclear::NoTable(String::new()));
@@ -185,7 +169,7 @@ impl<'t> Any<'t> {
     }
 
     /// The table of `{KIND: ...}`, after its verb.
-    fn table_of_object(&self, verb: &str) -> Result<Table, Unclear> {
+    fn table_of_object(&self, verb: &str) -> Result<String, Unclear> {
         let members = self.members(&format!("what to {verb}"))?;
         let (kind, about) = members.first().ok_or_else(|| unclear(&format!("{verb} "), ""))?;
         let command = format!("{verb} {kind}");
@@ -202,20 +186,20 @@ impl<'t> Any<'t> {
 
 /// The table in `{"family":F, "table":T, ...}`, or of a table in `{"family":F, "name":T, ...}`. The error completes a
 /// sentence that begins with the command.
-fn table_of_members(kind: &str, members: &Members<'_>) -> Result<Table, String> {
+fn table_of_members(kind: &str, members: &Members<'_>) -> Result<String, String> {
     let key = if kind == TABLE { "name" } else { TABLE };
     // The kernel prefers a table's handle over its name.
     if kind == TABLE && members.iter().any(|(member, _)| member == "handle") {
         return Err(" by its handle".to_owned());
     }
     let family = text(members, "family")?;
-    let name = text(members, key)?.to_owned();
-    let Some(family) = NFTABLES_FAMILIES.into_iter().find(|known| *known == family) else {
+    let name = text(members, key)?;
+    if !NFTABLES_FAMILIES.contains(&family) {
         return Err(format!(" of the unknown family `{}`", shown(family, SHOWN_CHARS_MAX)));
-    };
+    }
     match name.len() {
         0 => Err(format!(" with an empty `{key}`")),
-        1..=TABLE_NAME_BYTES_MAX => Ok(Table { family, name }),
+        1..=TABLE_NAME_BYTES_MAX => Ok(format!("{family} {name}")),
         length => Err(format!(
             " with a `{key}` of {length} bytes, above the kernel's {TABLE_NAME_BYTES_MAX}"
         )),

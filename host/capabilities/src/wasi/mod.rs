@@ -18,7 +18,7 @@ mod state;
 mod streams;
 
 use serde::Serialize;
-use wasmtime::component::{HasSelf, Linker};
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
 use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings;
@@ -28,9 +28,9 @@ use wasmtime_wasi::{WasiCtxView, WasiView};
 use crate::Host;
 use crate::ask::ask_now;
 use crate::size::AnswerSize;
-use crate::timers::Timers;
-use state::{Output, Wasi};
+use state::Wasi;
 
+pub use crate::host::{HasHost, is_wasi};
 pub use random::RANDOM_BYTES_PER_CALL_MAX;
 pub use state::RESOURCES_MAX;
 pub(crate) use state::Slot;
@@ -58,7 +58,7 @@ provided! {
     "wasi:cli/environment": cli::environment, WasiCli, |data| data.host().cli();
     "wasi:cli/exit": cli::exit, HasSelf<Host>, T::host;
     "wasi:cli/stderr": cli::stderr, HasSelf<Host>, T::host;
-    "wasi:cli/stdin": cli::stdin, HasSelf<Host>, T::host;
+    "wasi:cli/stdin": cli::stdin, WasiCli, |data| data.host().cli();
     "wasi:cli/stdout": cli::stdout, HasSelf<Host>, T::host;
     "wasi:cli/terminal-input": cli::terminal_input, WasiCli, |data| data.host().cli();
     "wasi:cli/terminal-output": cli::terminal_output, WasiCli, |data| data.host().cli();
@@ -69,7 +69,7 @@ provided! {
     "wasi:clocks/wall-clock": clocks::wall_clock, HasSelf<Host>, T::host;
     "wasi:filesystem/preopens": filesystem::preopens, WasiFilesystem, |data| data.host().filesystem();
     "wasi:filesystem/types": filesystem::types, WasiFilesystem, |data| data.host().filesystem();
-    "wasi:io/error": io::error, HasSelf<Host>, T::host;
+    "wasi:io/error": io::error, HasSelf<ResourceTable>, |data| &mut data.host().wasi().table;
     "wasi:io/poll": io::poll, HasSelf<Host>, T::host;
     "wasi:io/streams": io::streams, HasSelf<Host>, T::host;
     "wasi:random/insecure": random::insecure, HasSelf<Host>, T::host;
@@ -85,41 +85,21 @@ provided! {
     "wasi:sockets/udp-create-socket": sockets::udp_create_socket, WasiSockets, |data| data.host().sockets();
 }
 
-/// Returns true for an import of WASI, whether or not it is provided.
-pub fn is_wasi(import: &str) -> bool {
-    import.starts_with("wasi:")
-}
-
 /// Returns true for an import that [`add_to_linker`] provides.
 pub fn provides(import: &str) -> bool {
-    let Some((interface, version)) = import.split_once('@') else {
-        return false;
-    };
-    let patch = version.strip_prefix("0.2.").unwrap_or_default();
-    let released = !patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit());
-    released && PROVIDED.contains(&interface)
-}
-
-/// Implemented by a store's data for linking.
-pub trait HasHost: Send + 'static {
-    /// The host of this store's guest.
-    fn host(&mut self) -> &mut Host;
+    let parts = import.split_once("@0.2.");
+    parts.is_some_and(|(interface, patch)| {
+        let is_released = !patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit());
+        is_released && PROVIDED.contains(&interface)
+    })
 }
 
 impl Host {
-    /// An instance begins: drops the previous one's WASI state and timers. Ids count from 1 again, as in a replay of
-    /// what is recorded from here on.
-    pub fn begin_instance(&mut self) {
-        self.wasi = Slot::default();
-        self.timers = Timers::default();
-    }
-
     /// A call ended in any way: output without an end of line becomes a line, too.
     pub fn end_printing(&mut self) {
         let Some(wasi) = self.wasi.existing() else { return };
-        let left = [wasi.stdout.rest(), wasi.stderr.rest()];
-        for (output, line) in [Output::Stdout, Output::Stderr].into_iter().zip(left) {
-            if let Some(line) = line {
+        for (output, mut lines) in std::mem::take(&mut wasi.lines) {
+            if let Some(line) = lines.rest() {
                 self.print(output, &line);
             }
         }

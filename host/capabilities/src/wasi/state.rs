@@ -20,7 +20,12 @@ pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
 
 impl Slot {
     pub(super) fn get(&mut self) -> &mut Wasi {
-        self.0.get_or_insert_default().get_mut()
+        let begun = || {
+            let mut wasi = Wasi::default();
+            wasi.table.set_max_capacity(RESOURCES_MAX);
+            Box::new(Mutex::new(wasi))
+        };
+        self.0.get_or_insert_with(begun).get_mut()
     }
 
     pub(super) fn existing(&mut self) -> Option<&mut Wasi> {
@@ -29,6 +34,7 @@ impl Slot {
 }
 
 /// The WASI state of one instance.
+#[derive(Default)]
 pub(super) struct Wasi {
     pub(super) table: ResourceTable,
     pub(super) ctx: WasiCtx,
@@ -38,34 +44,17 @@ pub(super) struct Wasi {
     pub(super) deadlines_ns: BTreeMap<u32, u64>,
     /// By the stream's number.
     pub(super) outputs: BTreeMap<u32, Output>,
-    pub(super) stdout: Lines,
-    pub(super) stderr: Lines,
+    /// What has no end of line yet.
+    pub(super) lines: BTreeMap<Output, Lines>,
     /// Drawn by the running call.
     pub(super) random_bytes: u64,
 }
 
 /// The destination of a stream's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Output {
     Stdout,
     Stderr,
-}
-
-impl Default for Wasi {
-    fn default() -> Self {
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(RESOURCES_MAX);
-        Self {
-            table,
-            ctx: WasiCtx::builder().build(),
-            monotonic: Monotonic::default(),
-            deadlines_ns: BTreeMap::new(),
-            outputs: BTreeMap::new(),
-            stdout: Lines::default(),
-            stderr: Lines::default(),
-            random_bytes: 0,
-        }
-    }
 }
 
 impl Wasi {
@@ -108,7 +97,7 @@ pub(super) const RESOLUTION_NS: u64 = 1_000_000;
 /// continues from there.
 #[derive(Debug, Default)]
 pub(super) struct Monotonic {
-    wall_ms: Option<u64>,
+    wall_ms: u64,
     ns: u64,
 }
 
@@ -116,11 +105,8 @@ impl Monotonic {
     /// The time in nanoseconds when the host's clock shows `wall_ms`. It starts at that value, so that a restarted
     /// guest never sees an earlier time.
     pub(super) fn at_ms(&mut self, wall_ms: u64) -> u64 {
-        let passed_ms = match self.wall_ms {
-            Some(before_ms) => wall_ms.saturating_sub(before_ms),
-            None => wall_ms,
-        };
-        self.wall_ms = Some(wall_ms);
+        let passed_ms = wall_ms.saturating_sub(self.wall_ms);
+        self.wall_ms = wall_ms;
         self.ns = self.ns.saturating_add(passed_ms.saturating_mul(RESOLUTION_NS));
         self.ns
     }
@@ -142,15 +128,15 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Takes bytes, and passes each completed line on, without its end.
-    pub(super) fn take(&mut self, mut bytes: &[u8], mut line: impl FnMut(String)) {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (head, tail) = bytes.split_at(end);
-            self.keep(head);
-            line(self.finish());
-            bytes = tail.get(1..).unwrap_or_default();
-        }
-        self.keep(bytes);
+    /// Takes bytes, and returns each completed line, without its end.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        let parts = bytes.split_inclusive(|byte| *byte == b'\n');
+        let completed = parts.filter_map(|part| {
+            let line = part.strip_suffix(b"\n");
+            self.keep(line.unwrap_or(part));
+            line.map(|_| self.finish())
+        });
+        completed.collect()
     }
 
     /// The incomplete line, if there is one.
@@ -171,10 +157,7 @@ impl Lines {
         if !std::mem::take(&mut self.cut) && bytes.last() == Some(&b'\r') {
             bytes.pop();
         }
-        match String::from_utf8(bytes) {
-            Ok(line) => line,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-        }
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
@@ -199,7 +182,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut seen = Vec::new();
         for part in parts {
-            lines.take(part, |line| seen.push(line));
+            seen.extend(lines.take(part));
         }
         let rest = lines.rest();
         assert_eq!(lines.rest(), None, "it is given once");

@@ -1,12 +1,12 @@
 //! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line. And
-//! `wasi:cli`: these streams, and an exit that ends the call. The library answers the rest: no environment, no
-//! arguments and no terminal.
+//! `wasi:cli`: these outputs, and an exit that ends the call. The library answers the rest: the input that has ended, no
+//! environment, no arguments and no terminal.
 
 use wasmtime::component::Resource;
-use wasmtime_wasi::p2::bindings::cli::{exit, stderr, stdin, stdout};
-use wasmtime_wasi::p2::bindings::io::{error, streams};
-use wasmtime_wasi::p2::pipe::{ClosedInputStream, SinkOutputStream};
-use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, IoError, StreamError};
+use wasmtime_wasi::p2::bindings::cli::{exit, stderr, stdout};
+use wasmtime_wasi::p2::bindings::io::streams;
+use wasmtime_wasi::p2::pipe::SinkOutputStream;
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, StreamError};
 
 use super::state::Output;
 use crate::Host;
@@ -43,13 +43,7 @@ impl Host {
         let Some(&output) = wasi.outputs.get(&stream.rep()) else {
             return Err(StreamError::Closed);
         };
-        let lines = match output {
-            Output::Stdout => &mut wasi.stdout,
-            Output::Stderr => &mut wasi.stderr,
-        };
-        let mut whole = Vec::new();
-        lines.take(bytes, |line| whole.push(line));
-        for line in whole {
+        for line in wasi.lines.entry(output).or_default().take(bytes) {
             self.print(output, &line);
         }
         Ok(())
@@ -68,18 +62,6 @@ fn too_much(bytes: u64, max: u64) -> StreamError {
     StreamError::trap(&format!(
         "writes {bytes} bytes to a stream of WASI at once, above the {max} that are permitted"
     ))
-}
-
-impl error::Host for Host {}
-
-impl error::HostError for Host {
-    fn to_debug_string(&mut self, error: Resource<IoError>) -> wasmtime::Result<String> {
-        error::HostError::to_debug_string(&mut self.wasi().table, error)
-    }
-
-    fn drop(&mut self, error: Resource<IoError>) -> wasmtime::Result<()> {
-        error::HostError::drop(&mut self.wasi().table, error)
-    }
 }
 
 impl streams::Host for Host {
@@ -189,13 +171,6 @@ impl Host {
         let stream = wasi.push(stream)?;
         wasi.outputs.insert(stream.rep(), output);
         Ok(stream)
-    }
-}
-
-impl stdin::Host for Host {
-    fn get_stdin(&mut self) -> wasmtime::Result<Resource<DynInputStream>> {
-        let stream: DynInputStream = Box::new(ClosedInputStream);
-        self.wasi().push(stream)
     }
 }
 

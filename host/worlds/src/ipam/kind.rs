@@ -9,7 +9,7 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::checkpoint::tools::{self, ToolError, Verdict};
 use trueup_capabilities::checkpoint::{OpenError, Simulated, Store, file, json_file};
 use trueup_capabilities::cri::Runtime;
-use trueup_capabilities::cri::remote::{self, Remote};
+use trueup_capabilities::cri::remote::Remote;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{self as config, AdminAt, CheckpointAt, Config, EnisFrom, Guest, Ipam, World};
@@ -231,10 +231,10 @@ fn called(ipam: &Ipam) -> Guest {
 }
 
 fn container_runtime(ipam: &Ipam) -> Remote {
-    Remote::new(remote::Settings {
+    Remote {
         socket: ipam.runtime_socket.clone(),
-        ..remote::Settings::default()
-    })
+        ..Remote::default()
+    }
 }
 
 /// What serving pod addresses needs: its guest, its storage, and the container runtime if something asks it.

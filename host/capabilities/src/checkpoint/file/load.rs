@@ -31,7 +31,6 @@ impl Shared {
     /// Replaces the open file's state. Gives up its changes that are not durable, and records why.
     fn give_way(&self, content: Content, why: &str) {
         let mut state = self.state.lock();
-        state.turnovers += 1;
         state.refusal = None;
         state.content = content;
         if state.syncs.durable < state.syncs.written && state.syncs.failed.is_none() {

@@ -75,14 +75,12 @@ impl Embedded {
     pub fn copied(path: &Path) -> Result<Self, String> {
         let copied = (|| {
             let backend = InMemoryBackend::new();
-            match regular::read(path, regular::RECORDS) {
-                Ok(bytes) => {
-                    StorageBackend::set_len(&backend, bytes.len() as u64)?;
-                    StorageBackend::write(&backend, 0, &bytes)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
+            let bytes = match regular::read(path, regular::RECORDS) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                read => read?,
+            };
+            StorageBackend::set_len(&backend, bytes.len() as u64)?;
+            StorageBackend::write(&backend, 0, &bytes)?;
             Self::create(IN_MEMORY, false, backend)
         })();
         copied.map_err(|error| failed(&name_of(path), &error))

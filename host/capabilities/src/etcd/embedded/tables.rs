@@ -44,9 +44,8 @@ pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
             }
             Some(LAYOUT_VERSION) => {}
             Some(version) => {
-                return Err(redb::Error::Corrupted(format!(
-                    "its layout {version} is not known; this host reads {LAYOUT_VERSION}"
-                )));
+                let text = format!("its layout {version} is not known; this host reads {LAYOUT_VERSION}");
+                return Err(redb::Error::Corrupted(text));
             }
         }
     }
@@ -101,12 +100,9 @@ pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<bo
     let is_newer = {
         let mut keys = transaction.open_table(KEYS)?;
         for entry in &other.entries {
-            let created = entry.create_revision;
-            let changed = entry.mod_revision;
-            keys.insert(
-                entry.key.as_slice(),
-                (created, changed, entry.version, entry.value.as_slice()),
-            )?;
+            let (created, changed) = (entry.create_revision, entry.mod_revision);
+            let held = (created, changed, entry.version, entry.value.as_slice());
+            keys.insert(entry.key.as_slice(), held)?;
         }
         let mut state = transaction.open_table(STATE)?;
         let is_newer = other.revision > number(&state, REVISION, FIRST_REVISION)?;
@@ -148,10 +144,7 @@ pub(super) fn apply(
 fn all_hold(keys: &impl ReadableTable<Key, Held>, compares: &[Compare]) -> Result<bool, redb::Error> {
     for compare in compares {
         let row = keys.get(compare.key().as_bytes())?;
-        let found = row.as_ref().map(|row| {
-            let (_, mod_revision, _, value) = row.value();
-            (mod_revision, value)
-        });
+        let found = row.as_ref().map(|row| (row.value().1, row.value().3));
         if !rules::holds(compare, found) {
             return Ok(false);
         }

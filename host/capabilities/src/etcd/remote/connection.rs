@@ -70,7 +70,7 @@ impl Connection {
     /// Sends a change. Does not repeat it if it may have been made.
     pub(super) async fn write<T, F: Future<Output = Asked<T>>>(&self, ask: impl Fn(Client) -> F) -> Result<T, Error> {
         let answer = self.ask(false, ask).await;
-        answer.map_err(|failed| failed.failure.of_write(&failed.endpoint))
+        answer.map_err(Failed::of_write)
     }
 
     async fn ask<T, F: Future<Output = Asked<T>>>(
@@ -187,8 +187,29 @@ pub(super) struct Failed {
 }
 
 impl Failed {
+    /// The guest's error for a request that only read.
     pub(super) fn of_read(self) -> Error {
-        self.failure.of_read(&self.endpoint)
+        let endpoint = self.endpoint;
+        match self.failure {
+            Failure::NotSent(text) | Failure::Lost(text) => Error::Unavailable(format!("etcd at `{endpoint}`: {text}")),
+            Failure::Refused(error) => error,
+            Failure::Compacted => {
+                Error::Unavailable(format!("etcd at `{endpoint}` was compacted meanwhile; ask again"))
+            }
+            Failure::TooLong => Error::Unavailable(format!("etcd at `{endpoint}`: the answer is longer than is read")),
+        }
+    }
+
+    /// The guest's error for a request that was to change something.
+    fn of_write(self) -> Error {
+        match &self.failure {
+            Failure::Lost(text) => Error::Unavailable(format!(
+                "etcd at `{}`: no answer to a change ({text}): whether it was made is not known; read what is \
+                 stored before you try again",
+                self.endpoint
+            )),
+            _ => self.of_read(),
+        }
     }
 }
 
@@ -306,27 +327,6 @@ impl Failure {
             // A connection that could not be made ready.
             etcd_client::Error::TransportError(error) => Self::NotSent(text::causes(error)),
             other => Self::NotSent(other.to_string()),
-        }
-    }
-
-    /// The guest's error for a request that only read.
-    pub(super) fn of_read(self, endpoint: &str) -> Error {
-        match self {
-            Self::NotSent(text) | Self::Lost(text) => Error::Unavailable(format!("etcd at `{endpoint}`: {text}")),
-            Self::Refused(error) => error,
-            Self::Compacted => Error::Unavailable(format!("etcd at `{endpoint}` was compacted meanwhile; ask again")),
-            Self::TooLong => Error::Unavailable(format!("etcd at `{endpoint}`: the answer is longer than is read")),
-        }
-    }
-
-    /// The guest's error for a request that was to change something.
-    pub(super) fn of_write(self, endpoint: &str) -> Error {
-        match self {
-            Self::Lost(text) => Error::Unavailable(format!(
-                "etcd at `{endpoint}`: no answer to a change ({text}): whether it was made is not known; read what is \
-                 stored before you try again"
-            )),
-            other => other.of_read(endpoint),
         }
     }
 }
@@ -465,18 +465,22 @@ mod tests {
         ] {
             assert!(matches!(of(code, message), Failure::Lost(_)), "{message}");
         }
+        let at_e = |failure| Failed {
+            failure,
+            endpoint: "http://e:2379".to_owned(),
+        };
         let stopped = of(
             Code::Unknown,
             "protocol error: missing grpc-status trailer, stream was terminated without a final status (possible \
              truncation by a proxy or load balancer)",
         );
         assert_eq!(
-            stopped.of_read("http://e:2379"),
+            at_e(stopped).of_read(),
             Error::Unavailable("etcd at `http://e:2379`: the connection ended before the answer".to_owned())
         );
         let lost = of(Code::Unavailable, "etcdserver: leader\nchanged");
         assert_eq!(
-            lost.clone().of_write("http://e:2379"),
+            at_e(lost.clone()).of_write(),
             Error::Unavailable(
                 "etcd at `http://e:2379`: no answer to a change (etcdserver: leader changed): whether it was made is not \
                  known; read what is stored before you try again"
@@ -484,7 +488,7 @@ mod tests {
             )
         );
         assert_eq!(
-            lost.of_read("http://e:2379"),
+            at_e(lost).of_read(),
             Error::Unavailable("etcd at `http://e:2379`: etcdserver: leader changed".to_owned())
         );
     }

@@ -66,13 +66,6 @@ fn compare(compare: &Compare) -> etcd_client::Compare {
     }
 }
 
-fn operation(operation: &Operation) -> TxnOp {
-    match operation {
-        Operation::Put((key, value)) => TxnOp::put(key.as_bytes(), value.as_bytes(), None),
-        Operation::Delete(key) => TxnOp::delete(key.as_bytes(), None),
-    }
-}
-
 #[async_trait]
 impl Api for Etcd {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
@@ -92,7 +85,11 @@ impl Api for Etcd {
 
     async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
         let compares: Vec<etcd_client::Compare> = compares.iter().map(compare).collect();
-        let operations: Vec<TxnOp> = operations.iter().map(operation).collect();
+        let operations = operations.iter().map(|operation| match operation {
+            Operation::Put((key, value)) => TxnOp::put(key.as_bytes(), value.as_bytes(), None),
+            Operation::Delete(key) => TxnOp::delete(key.as_bytes(), None),
+        });
+        let operations: Vec<TxnOp> = operations.collect();
         let txn = Txn::new().when(compares).and_then(operations);
         let ask = |mut client: Client| {
             let txn = txn.clone();

@@ -32,13 +32,8 @@ pub(super) struct Stream {
     /// Everything up to this revision was reported, or is waiting in `heard`.
     after: u64,
     heard: VecDeque<Changes>,
-    open: Option<Open>,
+    open: Option<(Link, WatchStream)>,
     pause: Duration,
-}
-
-struct Open {
-    link: Link,
-    stream: WatchStream,
 }
 
 /// Why there is no stream.
@@ -62,15 +57,22 @@ impl Stream {
 
     /// Waits for etcd's next message.
     async fn hear(&mut self) -> Result<(), Stopped> {
-        let open = match &mut self.open {
+        let (_, stream) = match &mut self.open {
             Some(open) => open,
             none => none.insert(begin(&self.connection, &self.prefix, self.after).await?),
         };
-        let response = open.stream.message().await;
+        let response = stream.message().await;
         let response = response.map_err(|error| stopped(Failure::of(&error), self.after))?;
         let response = response.ok_or_else(|| Stopped::Broken("the stream ended".to_owned()))?;
         if response.canceled() {
-            return Err(canceled(&response, self.after));
+            let after = self.after;
+            return Err(match response.cancel_reason() {
+                _ if response.compact_revision() > 0 => Stopped::Ended(WatchEnd::Compacted { after }),
+                reason if reason.contains("permission denied") => {
+                    Stopped::Ended(WatchEnd::Failed(Error::AccessDenied(reason.to_owned())))
+                }
+                reason => Stopped::Broken(format!("etcd ended it: {reason}")),
+            });
         }
         // A successful start alone does not reset the pause: a stream that breaks right after each start waits longer
         // and longer.
@@ -113,8 +115,8 @@ impl Stream {
 
     /// Waits before opening the stream again, at the next member.
     async fn broken(&mut self, text: &str) {
-        if let Some(open) = self.open.take() {
-            self.connection.give_up(&open.link).await;
+        if let Some((link, _)) = self.open.take() {
+            self.connection.give_up(&link).await;
         }
         if self.pause == PAUSE_MIN {
             let prefix = String::from_utf8_lossy(&self.prefix);
@@ -130,7 +132,7 @@ impl Stream {
 }
 
 /// Opens a stream of the changes after a revision.
-async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Open, Stopped> {
+async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<(Link, WatchStream), Stopped> {
     check(connection, prefix, after).await?;
     let until = connection.deadline();
     let link = connection.link(until).await;
@@ -140,7 +142,7 @@ async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Ope
     let options = options.with_start_revision(next);
     let mut client = link.client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
     let failure = match timeout_at(until, client.watch(prefix, Some(options))).await {
-        Ok(Ok(stream)) => return Ok(Open { link, stream }),
+        Ok(Ok(stream)) => return Ok((link, stream)),
         Ok(Err(error)) => Failure::of(&error),
         Err(_) => Failure::Lost("no stream in time".to_owned()),
     };
@@ -154,27 +156,13 @@ async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Ope
 /// leave out what was deleted in it. It would also start one at a revision that a recreated store has not reached yet.
 async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(), Stopped> {
     let revision = i64::try_from(after).unwrap_or(i64::MAX);
-    let options = GetOptions::new()
-        .with_prefix()
-        .with_count_only()
-        .with_revision(revision);
-    let ask = |mut client: Client| {
-        let prefix = first(prefix);
-        let options = options.clone();
-        async move { client.get(prefix, Some(options)).await }
+    let ask = |mut client: Client| async move {
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let options = options.with_revision(revision);
+        client.get(first(prefix), Some(options)).await
     };
     let known = connection.read(ask).await;
     known.map(drop).map_err(|failed| stopped(failed.failure, after))
-}
-
-fn canceled(response: &WatchResponse, after: u64) -> Stopped {
-    match response.cancel_reason() {
-        _ if response.compact_revision() > 0 => Stopped::Ended(WatchEnd::Compacted { after }),
-        reason if reason.contains("permission denied") => {
-            Stopped::Ended(WatchEnd::Failed(Error::AccessDenied(reason.to_owned())))
-        }
-        reason => Stopped::Broken(format!("etcd ended it: {reason}")),
-    }
 }
 
 fn stopped(failure: Failure, after: u64) -> Stopped {

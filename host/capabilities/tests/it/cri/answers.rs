@@ -9,7 +9,7 @@ use prost::Message as _;
 use tokio::net::UnixListener;
 use tokio::sync::Barrier;
 use trueup_capabilities::cri::Runtime as _;
-use trueup_capabilities::cri::remote::{Remote, Settings};
+use trueup_capabilities::cri::remote::Remote;
 
 use super::grpc::{Reply, Server};
 use super::messages::{
@@ -394,11 +394,11 @@ async fn a_runtime_that_accepts_nothing_ends_the_call_in_time() {
 /// The error of a backend that waits at most 2500 ms in all: long enough for what precedes the wait, on a machine that
 /// stalls.
 async fn impatient(socket: &Path) -> String {
-    let remote = Remote::new(Settings {
+    let remote = Remote {
         socket: Some(socket.to_owned()),
         connect_timeout: Duration::from_millis(2500),
         call_timeout: Duration::from_millis(2500),
-    });
+    };
     without(&answered(&remote).await.unwrap_err(), socket)
 }
 

@@ -15,7 +15,7 @@ use crate::node::guests::service::{Endpoints, LocalPod, Service};
 use crate::notes::{Notes, Remarks};
 
 /// The complete input of the guests.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cluster {
     /// This node's name in Kubernetes: its pods are the local ones.
     node: String,
