@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 use trueup_base::text;
 
-use crate::Identity;
 use crate::backends::Backends;
 use crate::grants::{Access, Grants};
+use crate::identity::Identity;
 use crate::quota::Blast;
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000

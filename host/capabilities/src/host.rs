@@ -1,4 +1,4 @@
-//! The name and the state of one guest instance on the host's side.
+//! The state of one guest instance on the host's side.
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};
@@ -6,36 +6,12 @@ use trueup_journal::{By, Journal, Tape, TapeError};
 use crate::backends::Backends;
 use crate::grants::Grants;
 use crate::guard::Refused;
+use crate::identity::Identity;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Unapplied};
 use crate::neg;
 use crate::quota::Blast;
 use crate::timers::Timers;
 use crate::wasi::Slot;
-
-/// The guest instance, as named in logs, audits and traps.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Its name in the configuration, as in `[guests.NAME]`. Empty if no configuration names it.
-    pub name: String,
-    /// The guest's name, such as `lbaas`.
-    pub guest: String,
-    /// The guest's version, such as `1`.
-    pub version: String,
-    /// `sha256:` and the digest of its bytes.
-    pub digest: String,
-    /// The key of this instance, such as `default/web`.
-    pub instance: String,
-}
-
-impl Identity {
-    /// The id of a decision: `lbaas/default/web#57`. `entry` is the call's entry in the instance's journal. Without
-    /// one, as in a plan, the id has no number.
-    pub fn decision(&self, entry: Option<u64>) -> String {
-        let guest = if self.name.is_empty() { &self.guest } else { &self.name };
-        let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
-        format!("{guest}/{}{number}", self.instance)
-    }
-}
 
 /// The state of one guest instance. It outlives the instance: after a trap the next instance gets it.
 pub struct Host {

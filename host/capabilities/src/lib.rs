@@ -21,6 +21,7 @@ pub mod grants;
 pub mod guard;
 pub mod holdings;
 mod host;
+mod identity;
 pub mod lbaas;
 pub mod log;
 mod means;
@@ -49,4 +50,5 @@ pub use ask::Stop;
 /// For the implementations of the backends' traits.
 pub use async_trait::async_trait;
 pub use backends::Backends;
-pub use host::{Host, Identity};
+pub use host::Host;
+pub use identity::Identity;

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use parking_lot::Mutex;
 use trueup_base::text::printable;
 
-use crate::Identity;
 use crate::bindings::host::log::{Field, Level};
+use crate::identity::Identity;
 
 /// The maximum length of a line in bytes. Longer lines are cut: a log is not the place for data.
 pub const LINE_BYTES_MAX: usize = 16 << 10;

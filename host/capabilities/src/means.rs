@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::Identity;
 use crate::ask::{Nothing, args, ask_now, ask_or_end, sleep_within};
 use crate::bindings::host::{clock, log, metrics, random, timers};
 use crate::host::Host;
+use crate::identity::Identity;
 use crate::metrics::{Line, Origin};
 
 /// The beginning of a panic's text in Rust.

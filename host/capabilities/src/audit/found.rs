@@ -11,7 +11,7 @@ use trueup_base::regular;
 use super::line::{AuditError, Kind, Line, NO_HASH, failed, line_of, sha256};
 use super::verify::{Walk, segments};
 use super::writer::{Head, Open, segment_name};
-use crate::Identity;
+use crate::identity::Identity;
 
 /// The state of a log's folder before the log continues. The default is a new log's.
 #[derive(Default)]

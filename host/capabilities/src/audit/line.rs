@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use trueup_base::component::Digest;
 
-use crate::Identity;
+use crate::identity::Identity;
 
 /// `prev` of the very first line, which has no predecessor.
 pub(super) const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";

@@ -46,7 +46,7 @@ use trueup_base::{folder, regular, text};
 pub use line::{AuditError, Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use crate::Identity;
+use crate::identity::Identity;
 use found::Found;
 use line::{failed, line_of};
 use verify::segments;

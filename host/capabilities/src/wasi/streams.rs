@@ -1,5 +1,5 @@
 //! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line. And
-//! `wasi:cli`: these outputs, and an exit that ends the call. The library answers the rest: the input that has ended, no
+//! `wasi:cli`: these outputs, and an exit that ends the call. The library answers the rest: the ended input, no
 //! environment, no arguments and no terminal.
 
 use wasmtime::component::Resource;
