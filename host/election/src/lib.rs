@@ -2,10 +2,10 @@
 //! rules of client-go, so that `kubectl get lease` shows the expected fields and other observers read it correctly.
 //!
 //! ```text
-//! API server <- requests <- run: what is next? -> decide (pure)
-//!                            |        ^
-//!                            v        campaign: what is known (no I/O, no clock)
-//!                   Fence, Role, Status
+//! API server <- run: what is next? -> campaign: what is known, and what follows (no I/O, no clock)
+//!                |
+//!                v
+//!       Fence, Role, Status
 //! ```
 //!
 //! # Why two hosts never act at once
@@ -38,17 +38,14 @@
 #![forbid(unsafe_code)]
 
 mod campaign;
-mod decide;
 mod record;
-mod requests;
 mod run;
 mod settings;
 
 #[cfg(test)]
 mod model_tests;
 
-pub use self::campaign::Campaign;
-pub use self::decide::{Action, Facts, Me, Seen, Why, decide};
+pub use self::campaign::{Action, Campaign, Seen, Why};
 pub use self::record::Record;
 pub use self::run::{Election, Role, Status};
 pub use self::settings::{Settings, Times, identity_of_this_process};

@@ -4,26 +4,43 @@
 //! Decides nothing itself. Makes one request at a time. A watch beside it only triggers an early look.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use trueup_base::fence::{Fence, Moment};
+use trueup_base::text;
 
-use super::campaign::Campaign;
-use super::decide::{Action, Why};
-use super::requests::{Failed, Requests};
+use super::campaign::{Action, Campaign, Why};
 use super::settings::Settings;
 
 /// The maximum number of tries to give a Lease back. The first succeeds, or one after a conflict with a renewal that
 /// was still under way. More conflicts mean that another writer writes all the time; the Lease then expires by
 /// itself.
 const RELEASES_MAX: u32 = 3;
+
+/// The server ends a watch after this time and the host begins it anew. The API server's own default is some minutes,
+/// and a connection that died silently would block for as long.
+const WATCH_SECONDS: u32 = 60;
+
+/// How much later the host ends the watch itself.
+const WATCH_GRACE: Duration = Duration::from_secs(10);
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Failed {
+    /// Another writer wrote in between.
+    Conflict,
+    /// One line. It is unknown whether a write happened.
+    Other(String),
+}
 
 /// Whether this host acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +101,7 @@ pub struct Status {
 
 /// One host's part in an election.
 pub struct Election {
-    requests: Requests,
+    leases: Api<Lease>,
     settings: Settings,
     fence: Fence,
     state: Mutex<State>,
@@ -117,7 +134,7 @@ impl Election {
             write_error: None,
         };
         Self {
-            requests: Requests::new(client, &settings),
+            leases: Api::namespaced(client, &settings.namespace),
             settings,
             fence,
             state: Mutex::new(state),
@@ -233,13 +250,14 @@ impl Election {
 
     async fn observe(&self) {
         let sent = self.fence.now();
-        let answer = self.requests.get(self.within(sent)).await;
+        let lease = self.leases.get_opt(&self.settings.name);
+        let answer = self.answer("get", self.within(sent), lease).await;
         let now = self.fence.now();
         let mut state = self.state.lock();
         match answer {
             Ok(lease) => {
                 state.campaign.observed(now, lease);
-                state.read();
+                state.answered(false);
             }
             Err(failed) => state.read_error = state.failed(failed, sent, now),
         }
@@ -249,12 +267,12 @@ impl Election {
         let draft = self.state.lock().campaign.draft(Timestamp::now());
         // Read just before the request is sent. This host's right to act is counted from here.
         let sent = self.fence.now();
-        let answer = self.requests.put(&draft, self.within(sent)).await;
+        let answer = self.put(&draft, self.within(sent)).await;
         let now = self.fence.now();
         let mut state = self.state.lock();
         match answer {
             Ok(lease) => {
-                state.wrote();
+                state.answered(true);
                 let began = state.campaign.leading_since().is_none();
                 state.campaign.wrote(sent, now, lease, Timestamp::now());
                 if let Some(until) = state.campaign.acts_until() {
@@ -307,25 +325,21 @@ impl Election {
         let times = self.settings.times;
         loop {
             let began = self.fence.now();
-            match self.requests.changes(times.request_timeout()).await {
+            match self.changes(times.request_timeout()).await {
                 Ok(changes) => {
                     let mut changes = std::pin::pin!(changes);
                     while let Some(lease) = changes.next().await {
-                        self.changed(lease.as_ref());
+                        let mut state = self.state.lock();
+                        if state.campaign.is_news(lease.as_ref()) {
+                            state.campaign.hurry(self.fence.now());
+                            self.hurry.notify_one();
+                        }
                     }
                 }
                 Err(failed) => tracing::debug!(lease = self.settings.lease(), ?failed, "no watch of the lease"),
             }
             // At most one per retry period, whatever the server does.
             sleep(times.retry_period.saturating_sub(self.fence.now().since(began))).await;
-        }
-    }
-
-    fn changed(&self, lease: Option<&Lease>) {
-        let mut state = self.state.lock();
-        if state.campaign.is_news(lease) {
-            state.campaign.hurry(self.fence.now());
-            self.hurry.notify_one();
         }
     }
 
@@ -342,12 +356,12 @@ impl Election {
             }
             let draft = self.state.lock().campaign.release(Timestamp::now());
             let sent = self.fence.now();
-            let answer = self.requests.put(&draft, self.settings.times.request_timeout()).await;
+            let answer = self.put(&draft, self.settings.times.request_timeout()).await;
             let now = self.fence.now();
             let mut state = self.state.lock();
             match answer {
                 Ok(lease) => {
-                    state.wrote();
+                    state.answered(true);
                     state.campaign.observed(now, Some(lease));
                     let (lease, identity) = (self.settings.lease(), &self.settings.identity);
                     tracing::info!(lease, identity, "lease given back");
@@ -362,6 +376,60 @@ impl Election {
         }
     }
 
+    /// Writes the Lease: replaces the version that it names, or creates it if it names none.
+    async fn put(&self, lease: &Lease, within: Duration) -> Result<Lease, Failed> {
+        let parameters = PostParams::default();
+        if lease.metadata.resource_version.is_some() {
+            let replaced = self.leases.replace(&self.settings.name, &parameters, lease);
+            self.answer("update", within, replaced).await
+        } else {
+            let created = self.leases.create(&parameters, lease);
+            self.answer("create", within, created).await
+        }
+    }
+
+    /// The Lease after each change. `None` if it was deleted. Begins with the server's current one. Ends when the
+    /// server or the time limit ends it.
+    async fn changes(&self, within: Duration) -> Result<impl Stream<Item = Option<Lease>>, Failed> {
+        let name = format!("metadata.name={}", self.settings.name);
+        let parameters = WatchParams::default().fields(&name).timeout(WATCH_SECONDS);
+        // "0" accepts any version that the server has at hand. The server never answers that this version is too old.
+        let watch = self.leases.watch(&parameters, "0");
+        let events = self.answer("watch", within, watch).await?;
+        let end = sleep(Duration::from_secs(WATCH_SECONDS.into()) + WATCH_GRACE);
+        let name = self.settings.name.clone();
+        // A server may ignore the selector.
+        let is_named = move |lease: &Lease| lease.metadata.name.as_deref() == Some(&*name);
+        let change = move |event| match event {
+            Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) if is_named(&lease) => Some(Some(lease)),
+            Ok(WatchEvent::Deleted(lease)) if is_named(&lease) => Some(None),
+            _ => None,
+        };
+        let events = events.take_while(|event| ready(!matches!(event, Ok(WatchEvent::Error(_)) | Err(_))));
+        let changes = events.filter_map(move |event| ready(change(event)));
+        Ok(changes.take_until(end))
+    }
+
+    /// The answer of a request. Each has a timeout: a host that waits for the API server for ever would keep a lease
+    /// that it no longer has.
+    async fn answer<T>(
+        &self,
+        verb: &str,
+        within: Duration,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Failed> {
+        let what = || format!("can't {verb} lease `{}`", self.settings.lease());
+        match timeout(within, request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            // "Already exists" is also a conflict: another host created it in between.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
+            Ok(Err(error)) => Err(Failed::Other(format!("{}: {}", what(), cause(&error)))),
+            Err(_) => {
+                let ms = within.as_millis();
+                Err(Failed::Other(format!("{}: no answer within {ms} ms", what())))
+            }
+        }
+    }
     fn tell(&self, role: &watch::Sender<Role>) {
         let now = self.role();
         role.send_if_modified(|sent| {
@@ -388,25 +456,15 @@ impl State {
         self.write_error.as_ref().or(self.read_error.as_ref())
     }
 
-    /// The Lease was read. That says nothing of writes, unless another host holds it: then this one need not write.
-    fn read(&mut self) {
+    /// The Lease was read or written. A read says nothing of writes, unless another host holds the Lease: then this one
+    /// need not write.
+    fn answered(&mut self, wrote: bool) {
         let had_error = self.error().is_some();
         self.read_error = None;
-        if let Role::Standby { holder: Some(_) } = self.role()
-            && !self.campaign.is_mine()
-        {
+        let is_held = matches!(self.role(), Role::Standby { holder: Some(_) });
+        if wrote || (is_held && !self.campaign.is_mine()) {
             self.write_error = None;
         }
-        self.tell_recovery(had_error);
-    }
-
-    fn wrote(&mut self) {
-        let had_error = self.error().is_some();
-        (self.read_error, self.write_error) = (None, None);
-        self.tell_recovery(had_error);
-    }
-
-    fn tell_recovery(&self, had_error: bool) {
         if had_error && self.error().is_none() {
             tracing::info!("the lease can be read and written again");
         }
@@ -430,4 +488,22 @@ impl State {
             }
         }
     }
+}
+
+/// The cause on one line, with a hint if there is one.
+fn cause(error: &kube::Error) -> String {
+    let kube::Error::Api(status) = error else {
+        return text::line(&text::causes(error));
+    };
+    let said = match status.message.as_str() {
+        "" => &status.reason,
+        message => message,
+    };
+    let hint = match status.code {
+        403 => "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`",
+        // A missing Lease is no error, so this is about its namespace.
+        404 => "; create the namespace with `kubectl create namespace`, or name another in `[election]`",
+        _ => "",
+    };
+    format!("{} ({}){hint}", text::line(said), status.code)
 }

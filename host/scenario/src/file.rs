@@ -1,4 +1,4 @@
-//! The scenario file format: from text to [`Scenario`]s, and their types.
+//! The scenario file format: [`Scenario`]s as a file holds them, from text and checked. `recorded.rs` writes some.
 //!
 //! An unknown key anywhere is an error that names the key and its place. [`simulated`] checks the parts of each
 //! capability.
@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::iter;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
-use trueup_capabilities::faults::Fault;
 use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, FieldError, Node};
 
 use crate::document::{self, ParseError};
-use crate::simulated::{self, Check, Parts};
-use crate::written::{Asked, Ending, Written, WrittenFault, WrittenStep};
+use crate::simulated::{self, Check};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
 ///
@@ -62,13 +62,14 @@ fn refuse_nulls(node: &Node, may_be_null: &[&str]) -> Result<(), FieldError> {
 
 fn scenario(node: &Node) -> Result<Scenario, FieldError> {
     refuse_nulls(node, &[])?;
-    let written: Written = yaml::read(node)?;
-    for (key, text) in [("name", &written.name), ("guest", &written.guest)] {
+    let mut scenario: Scenario = yaml::read(node)?;
+    scenario.line = node.line;
+    for (key, text) in [("name", &scenario.name), ("guest", &scenario.guest)] {
         if text.is_empty() {
             return Err(wrong(node, key, "was \"\", must not be empty"));
         }
     }
-    match (&written.expect_init_error, &written.steps) {
+    match (&scenario.expect_init_error, &scenario.steps) {
         (Some(error), _) if error.is_empty() => {
             return Err(wrong(node, "expect_init_error", "was \"\", must not be empty"));
         }
@@ -79,59 +80,43 @@ fn scenario(node: &Node) -> Result<Scenario, FieldError> {
         (None, None) => return Err(FieldError::of(node, "`steps` is missing (or `expect_init_error`)")),
         _ => {}
     }
-    let steps = node.entry("steps").map(|steps| {
-        let written = written.steps.into_iter().flatten();
-        let read = (0..).zip(written.zip(steps.items()));
-        let read = read
-            .map(|(index, (written, node))| step(written, node).map_err(|error| error.within(format!("[{index}]"))));
-        read.collect::<Result<_, FieldError>>()
-    });
-    let steps = steps.transpose().map_err(|error| error.within("steps".to_owned()))?;
-    Ok(Scenario {
-        line: node.line,
-        name: written.name,
-        guest: written.guest,
-        config: Value::Object(written.config),
-        expect_init_error: written.expect_init_error,
-        given: node.entry("given").map(given).transpose()?.unwrap_or_default(),
-        limits: limits(written.limits).map_err(|error| wrong(node, "limits", error.to_string()))?,
-        steps: steps.unwrap_or_default(),
-    })
+    let nodes = node.entry("steps").map_or(&[][..], Node::items);
+    for (index, (step, node)) in scenario.steps.iter_mut().flatten().zip(nodes).enumerate() {
+        step.line = node.line;
+        check(step, node).map_err(|error| error.within(format!("[{index}]")).within("steps".to_owned()))?;
+    }
+    if let Some(given) = node.entry("given") {
+        let now_ms = (NOW_MS, simulated::fits::<u64> as Check);
+        check_parts(given, "given", simulated::given().chain(iter::once(now_ms)))?;
+    }
+    limits(&scenario.limits).map_err(|error| wrong(node, "limits", error.to_string()))?;
+    Ok(scenario)
 }
 
-fn given(node: &Node) -> Result<Given, FieldError> {
-    const NOW_MS: &str = "now_ms";
-    let known = simulated::given().chain(iter::once((NOW_MS, simulated::fits::<u64> as Check)));
-    let mut parts = parts(node, "given", known)?;
-    let now_ms = parts.remove(NOW_MS).and_then(|now| now.as_u64());
-    Ok(Given {
-        now_ms: now_ms.unwrap_or_default(),
-        parts,
-    })
-}
+/// The part of `given` that is the time of the clock.
+pub(crate) const NOW_MS: &str = "now_ms";
 
 /// Limits in place of the default ones.
-fn limits(given: Map<String, Value>) -> serde_json::Result<Limits> {
+pub(crate) fn limits(given: &Map<String, Value>) -> serde_json::Result<Limits> {
     let mut all = json!(Limits::default());
     if let Value::Object(all) = &mut all {
-        all.extend(given);
+        all.extend(given.clone());
     }
     serde_json::from_value(all)
 }
 
-/// The parts of `given` or `expect_state` that are present. They may contain `${name}`, so they stay values.
-fn parts(node: &Node, key: &str, known: impl Iterator<Item = (&'static str, Check)>) -> Result<Parts, FieldError> {
-    let known: BTreeMap<&'static str, Check> = known.collect();
-    let part = |entry: &yaml::Entry| {
-        let Some((key, check)) = known.get_key_value(entry.key.as_str()) else {
+/// Checks the parts of `given` or `expect_state` that are present. They may contain `${name}`, so they stay values.
+fn check_parts(node: &Node, key: &str, known: impl Iterator<Item = (&'static str, Check)>) -> Result<(), FieldError> {
+    let known: BTreeMap<&str, Check> = known.collect();
+    let mut parts = node.entries().iter();
+    let checked = parts.try_for_each(|entry| {
+        let Some(check) = known.get(entry.key.as_str()) else {
             let known: Vec<&str> = known.keys().copied().collect();
             return Err(FieldError::unknown(entry, &known));
         };
-        check(&entry.value).map_err(|error| error.within(entry.key.clone()))?;
-        Ok((*key, entry.value.to_json()))
-    };
-    let parts = node.entries().iter().map(part).collect::<Result<_, _>>();
-    parts.map_err(|error: FieldError| error.within(key.to_owned()))
+        check(&entry.value).map_err(|error| error.within(entry.key.clone()))
+    });
+    checked.map_err(|error| error.within(key.to_owned()))
 }
 
 /// The key that selects what a step does, and the keys that may accompany it.
@@ -164,160 +149,219 @@ fn kind(node: &Node) -> Result<&'static str, FieldError> {
     }
 }
 
-fn step(mut written: WrittenStep, node: &Node) -> Result<Step, FieldError> {
+fn check(step: &Step, node: &Node) -> Result<(), FieldError> {
     refuse_nulls(node, &["expect", "failure"])?;
     let asked = node.entry("expect_calls").map_or(&[][..], Node::items);
     for (index, asked) in asked.iter().enumerate() {
         refuse_nulls(asked, &[]).map_err(|error| error.within(format!("expect_calls[{index}]")))?;
     }
     let kind = kind(node)?;
-    // No kind of step may have both.
-    let timers = written.expect_timers.take().map(|timers| json!(timers));
-    let expect = written.expect.take().or(timers);
-    let expect_calls = written.expect_calls.take();
-    // The key of this kind is there, and its value is not null.
-    let action = match kind {
-        "call" => call(written, node, expect.is_some())?,
-        "advance_ms" => Action::Advance(written.advance_ms.unwrap_or_default()),
-        "fault" => {
-            let fault = written.fault.ok_or("is missing").and_then(fault);
-            Action::Fault(fault.map_err(|message| wrong(node, kind, message))?)
+    let mistake = match kind {
+        "call" => return check_call(step, node),
+        "expect_state" => {
+            let mut states = node.entry(kind).into_iter();
+            return states.try_for_each(|state| check_parts(state, kind, simulated::expected()));
         }
-        "clear_faults" if written.clear_faults == Some(true) => Action::ClearFaults,
-        "clear_faults" => return Err(wrong(node, kind, "was false, must be true")),
-        "operation_done" => Action::OperationDone {
-            operation: written.operation_done.unwrap_or_default(),
-            failure: written.failure,
-        },
-        "restart" => Action::Restart {
-            carry_state: written.restart.unwrap_or_default().carry_state,
-        },
-        _ => {
-            let expected = node.entry(kind).map(|state| parts(state, kind, simulated::expected()));
-            Action::ExpectState(expected.transpose()?.unwrap_or_default())
-        }
+        "fault" => step.fault.as_ref().and_then(WrittenFault::mistake),
+        "clear_faults" if step.clear_faults == Some(false) => Some("was false, must be true"),
+        _ => None,
     };
-    Ok(Step {
-        line: node.line,
-        action,
-        expect,
-        expect_calls,
-    })
+    mistake.map_or(Ok(()), |mistake| Err(wrong(node, kind, mistake)))
 }
 
-fn call(written: WrittenStep, node: &Node, has_expect: bool) -> Result<Action, FieldError> {
-    if written.expect_ending.is_some() && (has_expect || !written.save.is_empty()) {
+fn check_call(step: &Step, node: &Node) -> Result<(), FieldError> {
+    if step.expect_ending.is_some() && (step.expect.is_some() || !step.save.is_empty()) {
         let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
         return Err(wrong(node, "expect_ending", message));
     }
-    let mut pointers = written.save.iter();
+    let mut pointers = step.save.iter();
     if let Some((name, pointer)) = pointers.find(|(_, it)| !it.is_empty() && !it.starts_with('/')) {
         let message = format!("{name}: was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
         return Err(wrong(node, "save", message));
     }
-    Ok(Action::Call {
-        export: written.call.unwrap_or_default(),
-        args: Value::Object(written.args.unwrap_or_default()),
-        expect_ending: written.expect_ending,
-        save: written.save,
-    })
+    Ok(())
 }
 
-fn fault(given: WrittenFault) -> Result<Fault, &'static str> {
-    let answer = match (given.error, given.answer) {
-        (Some(error), None) => json!({ "Err": error }),
-        (None, Some(answer)) => answer,
-        (None, None) => return Err("`error` is missing (or `answer`)"),
-        (Some(_), Some(_)) => return Err("has both `error` and `answer`; there may be one"),
-    };
-    if given.times == Some(0) {
-        return Err("`times` was 0, must be at least 1, or null for ever");
-    }
-    Ok(Fault {
-        call: given.call,
-        answer,
-        times: given.times,
-        matching: given.matching,
-    })
-}
-
-/// One scenario, fully checked, except for what only a run can show.
-#[derive(Debug, Clone, PartialEq)]
+/// One scenario, as its file holds it. One that was read is fully checked, except for what only a run can show.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
 pub struct Scenario {
     /// The line on which it begins.
+    #[serde(skip)]
     pub line: u64,
     /// Unique in its file.
     pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) about: Option<String>,
     /// `NAME` or `NAME@VERSION`.
     pub guest: String,
-    /// An object, for `lifecycle.init`.
-    pub config: Value,
+    /// For `lifecycle.init`.
+    #[serde(default)]
+    pub(crate) config: Map<String, Value>,
     /// Text that the error of `init` must contain. In this case there are no steps.
-    pub expect_init_error: Option<String>,
-    /// The initial world.
-    pub given: Given,
-    /// The limits of its instances.
-    pub limits: Limits,
-    /// In order.
-    pub steps: Vec<Step>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expect_init_error: Option<String>,
+    /// Those that are not the default ones.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) limits: Map<String, Value>,
+    /// The initial world: the time of the clock, and its other parts by the key of the capability.
+    #[serde(default)]
+    pub(crate) given: Map<String, Value>,
+    /// `None` only beside `expect_init_error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps: Option<Vec<Step>>,
 }
 
-/// The initial world.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Given {
-    /// The time of the clock.
-    pub now_ms: u64,
-    /// Its other parts, by the key of the capability.
-    pub(crate) parts: Parts,
-}
-
-/// One step and its line.
-#[derive(Debug, Clone, PartialEq)]
+/// One step: the key of what it does, and the keys that may be beside it. Values may contain `${name}`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
 pub struct Step {
     /// In its file.
+    #[serde(skip)]
     pub line: u64,
-    /// Its action.
-    pub action: Action,
-    /// The answer; where the clock moves, `[id, result]` of each timer that fired.
-    pub expect: Option<Value>,
+    /// Calls this export, `interface.function` in WIT spelling.
+    #[serde(default, deserialize_with = "function", skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<String>,
+    /// By parameter name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) args: Option<Map<String, Value>>,
+    /// Moves the clock by milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) advance_ms: Option<u64>,
+    /// Adds a fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fault: Option<WrittenFault>,
+    /// Removes all faults. Only `true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clear_faults: Option<bool>,
+    /// Ends the operation of a capability with this number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operation_done: Option<u64>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
+    /// Starts a new instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) restart: Option<Restart>,
+    /// Compares the world: its parts by the key of the capability. Missing parts are not compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expect_state: Option<Map<String, Value>>,
+    /// The answer.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) expect: Option<Value>,
+    /// How the call must end without an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expect_ending: Option<Ending>,
+    /// `[id, result]` of each timer that fired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expect_timers: Option<Vec<(u64, Value)>>,
     /// The expected questions, in order.
-    pub expect_calls: Option<Vec<Asked>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expect_calls: Option<Vec<Asked>>,
+    /// Maps a name to a JSON pointer into the answer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) save: BTreeMap<String, String>,
 }
 
-/// What a step does. Values may contain `${name}`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Calls an export.
-    Call {
-        /// `interface.function` in WIT spelling.
-        export: String,
-        /// By parameter name.
-        args: Value,
-        /// How it must end without an answer.
-        expect_ending: Option<Ending>,
-        /// Maps a name to a JSON pointer into the answer.
-        save: BTreeMap<String, String>,
-    },
-    /// Moves the clock by milliseconds.
-    Advance(u64),
-    /// Adds a fault.
-    Fault(Fault),
-    /// Removes all faults.
-    ClearFaults,
-    /// Ends an operation of a capability.
-    OperationDone {
-        /// Its number.
-        operation: u64,
-        /// Why it failed.
-        failure: Option<String>,
-    },
-    /// Starts a new instance.
-    Restart {
-        /// Whether the new instance restores the old one's snapshot.
-        carry_state: bool,
-    },
-    /// Compares the world: its parts by the key of the capability. Missing parts are not compared.
-    ExpectState(Parts),
+/// A question that an instance asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+pub struct Asked {
+    /// `interface.function` in WIT spelling.
+    #[serde(deserialize_with = "function")]
+    pub call: String,
+    /// By parameter name.
+    #[serde(default)]
+    pub args: Map<String, Value>,
+}
+
+/// How a call ends without an answer, in the words of a recording, and what its text must contain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ending {
+    /// The guest trapped.
+    Trap(String),
+    /// It met a limit of time.
+    Deadline(String),
+    /// It met the limit of its memory.
+    Memory(String),
+}
+
+impl Ending {
+    /// Its name in a recording, and the text.
+    pub(crate) fn parts(&self) -> (&'static str, &str) {
+        match self {
+            Self::Trap(text) => ("trap", text),
+            Self::Deadline(text) => ("deadline", text),
+            Self::Memory(text) => ("memory", text),
+        }
+    }
+}
+
+/// A fault to add.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct WrittenFault {
+    #[serde(deserialize_with = "function")]
+    pub(crate) call: String,
+    /// An answer is either an error or another value.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Value>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<Value>,
+    /// `None`, which is null in a file: for ever.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub(crate) times: Option<u64>,
+    #[serde(rename = "match")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) matching: Option<Value>,
+}
+
+impl WrittenFault {
+    /// What is wrong with it, if something is.
+    fn mistake(&self) -> Option<&'static str> {
+        match (&self.error, &self.answer) {
+            (None, None) => Some("`error` is missing (or `answer`)"),
+            (Some(_), Some(_)) => Some("has both `error` and `answer`; there may be one"),
+            _ if self.times == Some(0) => Some("`times` was 0, must be at least 1, or null for ever"),
+            _ => None,
+        }
+    }
+}
+
+/// A new start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct Restart {
+    /// Whether the new instance restores the old one's snapshot.
+    #[serde(default)]
+    pub(crate) carry_state: bool,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as serde calls it")]
+fn once() -> Option<u64> {
+    Some(1)
+}
+
+#[expect(clippy::ref_option, reason = "as serde calls it")]
+fn is_once(times: &Option<u64>) -> bool {
+    *times == once()
+}
+
+/// A value that is there, even if it is null.
+fn present<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(given).map(Some)
+}
+
+/// `interface.function` in WIT spelling.
+fn function<'de, D: Deserializer<'de>, T: From<String>>(given: D) -> Result<T, D::Error> {
+    let text = String::deserialize(given)?;
+    match text.split_once('.') {
+        Some((interface, function)) if !interface.is_empty() && !function.is_empty() => Ok(text.into()),
+        _ => Err(D::Error::custom(format_args!(
+            "was {text:?}, must be `interface.function`"
+        ))),
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::*;
-use crate::written::Asked;
 
 #[test]
 fn a_scenario_is_read_with_all_that_it_may_say() {
@@ -37,96 +36,94 @@ steps:
         (scenario.line, scenario.name.as_str(), scenario.guest.as_str()),
         (2, "all of it", "lbaas@2")
     );
-    assert_eq!(scenario.config, json!({"max_rounds": 2}));
-    assert_eq!(scenario.given.now_ms, 7);
-    let given = [
-        ("etcd", json!({"/a": "1"})),
-        (
-            "lbaas",
-            json!({
-                "load_balancers": {"lb-1": "Ok"},
-                "objects": [{"identifier": "s-1", "state": "Failed", "tags": ["b", "a"],
-                    "spec": {"Server": {"name": "s", "backend": "b", "ip": "10.0.0.1", "port": 80, "check": "enabled"}}}],
-                "settle_ms": 5,
-            }),
-        ),
-        (
-            "neg",
-            json!({"negs": [{"name": "web", "zone": "z1", "subnet": "s1",
-                "endpoints": [{"ip": "10.0.0.1", "ipv6": "", "port": "80", "node": "n1"}]}]}),
-        ),
-    ];
-    assert_eq!(scenario.given.parts, BTreeMap::from(given));
-    let of_line_0 = |step: &Step| Step {
-        line: 0,
-        ..step.clone()
-    };
-    let steps: Vec<Step> = scenario.steps.iter().map(of_line_0).collect();
-    let step = |action, expect, expect_calls| Step {
-        line: 0,
-        action,
-        expect,
-        expect_calls,
-    };
+    assert_eq!(json!(scenario.config), json!({"max_rounds": 2}));
+    let given = json!({
+        "now_ms": 7,
+        "etcd": {"/a": "1"},
+        "lbaas": {
+            "load_balancers": {"lb-1": "Ok"},
+            "objects": [{"identifier": "s-1", "state": "Failed", "tags": ["b", "a"],
+                "spec": {"Server": {"name": "s", "backend": "b", "ip": "10.0.0.1", "port": 80, "check": "enabled"}}}],
+            "settle_ms": 5,
+        },
+        "neg": {"negs": [{"name": "web", "zone": "z1", "subnet": "s1",
+            "endpoints": [{"ip": "10.0.0.1", "ipv6": "", "port": "80", "node": "n1"}]}]},
+    });
+    assert_eq!(json!(scenario.given), given);
+    let mut steps = scenario.steps.unwrap();
+    assert_eq!(steps[2].line, 18);
+    for step in &mut steps {
+        step.line = 0;
+    }
+    let object = |value: Value| value.as_object().cloned();
     let call = |export: &str, args, expect, expect_calls, save: &[(&str, &str)]| {
         let save = save.iter();
-        let action = Action::Call {
-            export: export.into(),
+        Step {
+            call: Some(export.into()),
             args,
-            expect_ending: None,
+            expect,
+            expect_calls,
             save: save
                 .map(|(name, pointer)| ((*name).to_owned(), (*pointer).to_owned()))
                 .collect(),
-        };
-        step(action, expect, expect_calls)
+            ..Step::default()
+        }
     };
-    let fault = |answer, times, matching| {
-        let fault = Fault {
+    let fault = |error, answer, times, matching| Step {
+        fault: Some(WrittenFault {
             call: "kv.get".into(),
+            error,
             answer,
             times,
             matching,
-        };
-        step(Action::Fault(fault), None, None)
+        }),
+        ..Step::default()
     };
     let asked = vec![Asked {
         call: "kv.get".to_owned(),
         args: Map::new(),
     }];
     let expected = [
+        call("lifecycle.snapshot", None, None, None, &[("it", ""), ("part", "/a/0")]),
         call(
-            "lifecycle.snapshot",
-            json!({}),
-            None,
-            None,
-            &[("it", ""), ("part", "/a/0")],
+            "kv.get",
+            object(json!({"key": "a"})),
+            Some(Value::Null),
+            Some(asked),
+            &[],
         ),
-        call("kv.get", json!({"key": "a"}), Some(Value::Null), Some(asked), &[]),
-        step(Action::Advance(10), Some(json!([[1, true]])), Some(vec![])),
-        fault(json!({"Err": "Down"}), Some(1), None),
-        fault(json!([1]), None, Some(json!({"key": "a"}))),
-        step(Action::ClearFaults, None, None),
-        step(
-            Action::OperationDone {
-                operation: 3,
-                failure: Some("quota".into()),
-            },
-            Some(json!(false)),
-            None,
-        ),
-        step(Action::Restart { carry_state: true }, None, None),
-        step(
-            Action::ExpectState(BTreeMap::from([
-                ("lbaas", json!({"objects": []})),
-                ("metrics", json!({"m{a=\"b\"}": 5.0})),
-                ("neg", json!({"negs": []})),
-            ])),
-            None,
-            None,
-        ),
+        Step {
+            advance_ms: Some(10),
+            expect_timers: Some(vec![(1, json!(true))]),
+            expect_calls: Some(vec![]),
+            ..Step::default()
+        },
+        fault(Some(json!("Down")), None, Some(1), None),
+        fault(None, Some(json!([1])), None, Some(json!({"key": "a"}))),
+        Step {
+            clear_faults: Some(true),
+            ..Step::default()
+        },
+        Step {
+            operation_done: Some(3),
+            failure: Some("quota".into()),
+            expect: Some(json!(false)),
+            ..Step::default()
+        },
+        Step {
+            restart: Some(Restart { carry_state: true }),
+            ..Step::default()
+        },
+        Step {
+            expect_state: object(json!({
+                "metrics": {"m{a=\"b\"}": 5.0},
+                "lbaas": {"objects": []},
+                "neg": {"negs": []},
+            })),
+            ..Step::default()
+        },
     ];
     assert_eq!(steps, expected);
-    assert_eq!(scenario.steps[2].line, 18);
 }
 
 #[test]
@@ -159,8 +156,8 @@ fn one_scenario_or_a_list_of_them_in_yaml_or_json() {
 #[test]
 fn aliases_stand_for_what_they_name() {
     let text = "name: a\nguest: g\nsteps:\n- {call: a.b, args: {x: &d [1, 2]}}\n- {call: a.b, args: {x: *d}}\n";
-    let steps = parse(text).unwrap().remove(0).steps;
-    assert_eq!(steps[0].action, steps[1].action);
+    let steps = parse(text).unwrap().remove(0).steps.unwrap();
+    assert_eq!((&steps[0].call, &steps[0].args), (&steps[1].call, &steps[1].args));
 }
 
 /// Reads `steps: [STEP]` and returns the error.

@@ -16,9 +16,8 @@ use trueup_instance::dispatch::InvokeError;
 use trueup_instance::{Instance, Program, Start, StartError, with_causes};
 use trueup_journal::{Event, Tape};
 
-use crate::file::Scenario;
+use crate::file::{Asked, Scenario, limits};
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
-use crate::written::Asked;
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;
@@ -92,10 +91,12 @@ impl Stage for Guests {
             quotas: Arc::default(),
             ..world.backends.clone()
         };
-        let limits = scenario.limits;
+        // They were read together with the scenario.
+        let limits = limits(&scenario.limits).map_err(|error| NotStarted::Broken(error.to_string()))?;
+        let settings = Value::Object(scenario.config.clone());
         let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
         let start = Start {
-            settings: &scenario.config,
+            settings: &settings,
             snapshot,
             cpu_max: Duration::from_millis(limits.cpu_ms),
         };

@@ -19,7 +19,6 @@ mod report;
 mod run;
 mod simulated;
 mod stage;
-mod written;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -28,14 +27,13 @@ use std::time::Instant;
 
 pub use accept::{Accepted, accept};
 pub use document::ParseError;
-pub use file::{Action, Given, Scenario, Step, parse};
+pub use file::{Asked, Ending, Scenario, Step, parse};
 pub use find::{ScenarioFile, files};
 use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
 pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
-pub use written::{Asked, Ending, Written};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
 ///

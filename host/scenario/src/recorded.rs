@@ -15,8 +15,8 @@ use trueup_capabilities::meter::Limits;
 use trueup_journal::{Ask, Call, Ending, Event, Segment};
 
 use crate::compare;
+use crate::file::{Asked, Ending as Expected, NOW_MS, Restart, Scenario, Step, WrittenFault};
 use crate::simulated;
-use crate::written::{Asked, Ending as Expected, Restart, Written, WrittenFault, WrittenStep};
 
 /// Why a recording is no scenario; one line.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub struct NoScenario(String);
 ///
 /// # Errors
 /// What a scenario can't express.
-pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario> {
+pub fn of_recording(name: &str, segment: &Segment) -> Result<Scenario, NoScenario> {
     let header = &segment.header;
     let mut steps = Steps {
         steps: Vec::new(),
@@ -64,7 +64,7 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
     if !steps.steps.iter().any(|step| step.call.is_some()) {
         return Err(NoScenario("it holds no call that ended".to_owned()));
     }
-    Ok(Written {
+    Ok(Scenario {
         name: name.to_owned(),
         about: Some(format!(
             "Recorded from entry {}; the answers are the recorded ones.",
@@ -73,9 +73,9 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
         guest: format!("{}@{}", header.guest, header.version),
         config: value(&header.settings)?,
         limits: limits(&header.limits)?,
-        given: Map::from_iter([("now_ms".to_owned(), now_ms.unwrap_or_default().into())]),
+        given: Map::from_iter([(NOW_MS.to_owned(), now_ms.unwrap_or_default().into())]),
         steps: Some(steps.steps),
-        ..Written::default()
+        ..Scenario::default()
     })
 }
 
@@ -89,7 +89,7 @@ fn limits(recorded: &RawValue) -> Result<Map<String, Value>, NoScenario> {
 
 /// The steps so far, and the call that has not ended yet.
 struct Steps<'s> {
-    steps: Vec<WrittenStep>,
+    steps: Vec<Step>,
     asks: Vec<&'s Ask>,
     call: Option<&'s Call>,
 }
@@ -99,17 +99,17 @@ impl Steps<'_> {
     fn start(&mut self, snapshot: Option<&str>) -> Result<(), NoScenario> {
         if !self.asks.is_empty() {
             self.answers()?;
-            self.steps.push(WrittenStep {
+            self.steps.push(Step {
                 restart: Some(Restart::default()),
-                ..WrittenStep::default()
+                ..Step::default()
             });
         }
         if let Some(snapshot) = snapshot {
-            self.steps.push(WrittenStep {
+            self.steps.push(Step {
                 call: Some("lifecycle.restore".to_owned()),
                 args: Some(Map::from_iter([("snapshot".to_owned(), snapshot.into())])),
                 expect: Some(json!({ "Ok": null })),
-                ..WrittenStep::default()
+                ..Step::default()
             });
         }
         self.asks.clear();
@@ -128,18 +128,18 @@ impl Steps<'_> {
             })
         });
         let expect_calls = listed.collect::<Result<_, NoScenario>>()?;
-        self.steps.push(WrittenStep {
+        self.steps.push(Step {
             call: Some(call.name.clone()),
             args: Some(value(&call.args)?),
             expect: result,
             expect_ending: ending,
             expect_calls: Some(expect_calls),
-            ..WrittenStep::default()
+            ..Step::default()
         });
         if leaves_one {
-            self.steps.push(WrittenStep {
+            self.steps.push(Step {
                 clear_faults: Some(true),
-                ..WrittenStep::default()
+                ..Step::default()
             });
         }
         Ok(())
@@ -167,9 +167,9 @@ impl Steps<'_> {
                 }),
             }
         }
-        let steps = faults.into_iter().map(|fault| WrittenStep {
+        let steps = faults.into_iter().map(|fault| Step {
             fault: Some(fault),
-            ..WrittenStep::default()
+            ..Step::default()
         });
         self.steps.extend(steps);
         Ok(leaves_one)

@@ -7,11 +7,10 @@ use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
 use crate::compare;
-use crate::file::{Action, Scenario, Step};
+use crate::file::{Ending, Scenario, Step, WrittenFault};
 use crate::report::{Failure, Problem};
 use crate::simulated;
 use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
-use crate::written::Ending;
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -30,7 +29,7 @@ pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
             problems,
         }]
     };
-    let world = match World::new(scenario.given.clone()) {
+    let world = match World::new(&scenario.given) {
         Ok(world) => world,
         Err(error) => return at_start(said(format!("given: {error}"))),
     };
@@ -45,7 +44,7 @@ pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
         return at_start(problems);
     }
     let mut failures = Vec::new();
-    for (index, step) in scenario.steps.iter().enumerate() {
+    for (index, step) in scenario.steps.iter().flatten().enumerate() {
         let stepped = run.step(step).await;
         let goes_on = stepped.is_ok();
         let mut problems = stepped.unwrap_or_else(|problems| problems);
@@ -54,7 +53,7 @@ pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
             failures.push(Failure {
                 step: Some(index + 1),
                 line: step.line,
-                doing: doing(&step.action),
+                doing: doing(step),
                 problems,
             });
         }
@@ -69,15 +68,21 @@ fn said(message: impl Into<String>) -> Vec<Problem> {
     vec![Problem::new(message.into(), Vec::new())]
 }
 
-fn doing(action: &Action) -> String {
-    match action {
-        Action::Call { export, .. } => format!("call {export}"),
-        Action::Advance(duration_ms) => format!("advance_ms {duration_ms}"),
-        Action::Fault(fault) => format!("fault on {}", fault.call),
-        Action::ClearFaults => "clear_faults".to_owned(),
-        Action::OperationDone { operation, .. } => format!("operation_done {operation}"),
-        Action::Restart { carry_state } => format!("restart, carry_state {carry_state}"),
-        Action::ExpectState(_) => "expect_state".to_owned(),
+fn doing(step: &Step) -> String {
+    if let Some(export) = &step.call {
+        format!("call {export}")
+    } else if let Some(duration_ms) = step.advance_ms {
+        format!("advance_ms {duration_ms}")
+    } else if let Some(fault) = &step.fault {
+        format!("fault on {}", fault.call)
+    } else if let Some(operation) = step.operation_done {
+        format!("operation_done {operation}")
+    } else if let Some(restart) = step.restart {
+        format!("restart, carry_state {}", restart.carry_state)
+    } else if step.expect_state.is_some() {
+        "expect_state".to_owned()
+    } else {
+        "clear_faults".to_owned()
     }
 }
 
@@ -115,42 +120,33 @@ impl Run<'_> {
     }
 
     async fn step(&mut self, step: &Step) -> Stepped {
-        let answer = match &step.action {
-            Action::Call {
-                export,
-                args,
-                expect_ending,
-                ..
-            } => {
-                let args = self.filled(args);
-                if let Some(ending) = expect_ending {
-                    return self.ends(export, &args, ending, step).await;
-                }
-                self.call(export, &args).await?
+        let answer = if let Some(export) = &step.call {
+            let args = self.filled(&Value::Object(step.args.clone().unwrap_or_default()));
+            if let Some(ending) = &step.expect_ending {
+                return self.ends(export, &args, ending, step).await;
             }
-            Action::Advance(duration_ms) => self.advance(*duration_ms).await?,
-            Action::OperationDone { operation, failure } => {
-                let failure = failure.as_deref().map(|text| self.filled_text(text));
-                self.end_operation(*operation, failure).await?
-            }
-            Action::Fault(fault) => return Ok(self.fault(fault)),
-            Action::ClearFaults => {
-                self.world.faults.clear();
-                return Ok(Vec::new());
-            }
-            Action::Restart { carry_state } => return self.restart(*carry_state).await.map(|()| Vec::new()),
-            Action::ExpectState(expected) => {
-                let filled = expected.iter().map(|(key, part)| (*key, self.filled(part)));
-                return Ok(self.world.simulations.compare(filled.collect()));
-            }
+            self.call(export, &args).await?
+        } else if let Some(duration_ms) = step.advance_ms {
+            self.advance(duration_ms).await?
+        } else if let Some(operation) = step.operation_done {
+            let failure = step.failure.as_deref().map(|text| self.filled_text(text));
+            self.end_operation(operation, failure).await?
+        } else if let Some(fault) = &step.fault {
+            return Ok(self.fault(fault));
+        } else if let Some(restart) = step.restart {
+            return self.restart(restart.carry_state).await.map(|()| Vec::new());
+        } else if let Some(expected) = &step.expect_state {
+            let filled = expected.iter().map(|(key, part)| (key.clone(), self.filled(part)));
+            return Ok(self.world.simulations.compare(filled.collect()));
+        } else {
+            self.world.faults.clear();
+            return Ok(Vec::new());
         };
         let mut problems = self.shown(step, &answer);
-        if let Action::Call { save, .. } = &step.action {
-            let missing = self.save(save, &answer);
-            if !missing.is_empty() {
-                problems.extend(missing);
-                return Err(problems);
-            }
+        let missing = self.save(&step.save, &answer);
+        if !missing.is_empty() {
+            problems.extend(missing);
+            return Err(problems);
         }
         Ok(problems)
     }
@@ -184,15 +180,18 @@ impl Run<'_> {
 
     /// Compares the answer and the questions of a step. Takes the questions in any case.
     fn shown(&mut self, step: &Step, answer: &Value) -> Vec<Problem> {
-        let (what, place) = match step.action {
-            Action::Advance(_) => ("the list of timers", "expect_timers"),
-            _ => ("the answer", "expect"),
+        let (what, place) = match step.advance_ms {
+            Some(_) => ("the list of timers", "expect_timers"),
+            None => ("the answer", "expect"),
         };
+        // No kind of step may have both.
+        let timers = step.expect_timers.as_ref().map(|timers| json!(timers));
+        let expected = step.expect.clone().or(timers);
         let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
         let listed = asked.iter().filter(|asked| compare::is_listed(&asked.call));
         let asked: Vec<Value> = listed.map(|asked| json!(asked)).collect();
-        let answer = step.expect.as_ref().and_then(|expected| {
-            let problem = compare::values(what, &self.filled(expected), answer)?;
+        let answer = expected.and_then(|expected| {
+            let problem = compare::values(what, &self.filled(&expected), answer)?;
             Some(problem.observing(place, answer.clone()))
         });
         let calls = step.expect_calls.as_ref().and_then(|expected| {
@@ -242,7 +241,7 @@ impl Run<'_> {
         }
     }
 
-    fn fault(&self, fault: &Fault) -> Vec<Problem> {
+    fn fault(&self, fault: &WrittenFault) -> Vec<Problem> {
         let imports = simulated::imports();
         if !imports.contains(&fault.call.as_str()) {
             let call = &fault.call;
@@ -251,9 +250,10 @@ impl Run<'_> {
                 "`{call}` is no import that this build simulates; these are {imports}"
             ));
         }
+        let answer = fault.answer.clone();
         self.world.faults.add(Fault {
             call: fault.call.clone(),
-            answer: self.filled(&fault.answer),
+            answer: self.filled(&answer.unwrap_or_else(|| json!({ "Err": fault.error }))),
             times: fault.times,
             matching: fault.matching.as_ref().map(|matching| self.filled(matching)),
         });

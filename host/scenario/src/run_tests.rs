@@ -12,8 +12,8 @@ use trueup_capabilities::metrics::{Line, Origin};
 use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
 
 use super::*;
+use crate::file::Asked;
 use crate::find::ScenarioFile;
-use crate::written::Asked;
 use crate::{Summary, parse, run_files};
 
 struct Echoes;

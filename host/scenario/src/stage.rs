@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::{Backends, async_trait, nftables, renderer};
 
-use crate::file::{Given, Scenario};
+use crate::file::{Asked, NOW_MS, Scenario};
 use crate::simulated::Simulations;
 use crate::simulated::means::{FaultedClock, FaultedRandom};
-use crate::written::Asked;
 
 /// The source of guests.
 #[async_trait]
@@ -95,8 +94,9 @@ impl World {
     ///
     /// # Errors
     /// If a part does not have the type of its simulation.
-    pub(crate) fn new(given: Given) -> serde_json::Result<Self> {
-        let clock = Arc::new(VirtualClock::new(given.now_ms));
+    pub(crate) fn new(given: &Map<String, Value>) -> serde_json::Result<Self> {
+        let now_ms = given.get(NOW_MS).and_then(Value::as_u64).unwrap_or_default();
+        let clock = Arc::new(VirtualClock::new(now_ms));
         let faults = Arc::<Faults>::default();
         let backends = Backends {
             clock: Arc::new(FaultedClock(clock.clone(), faults.clone())),
@@ -112,7 +112,7 @@ impl World {
             simulations: Simulations::default(),
             backends,
         };
-        world.simulations = Simulations::start(&mut world, given.parts)?;
+        world.simulations = Simulations::start(&mut world, given.clone())?;
         Ok(world)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, Error as _};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use trueup_capabilities::cri::{Sandbox, Simulated as Runtime};
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::questions;
@@ -110,9 +110,6 @@ trait Simulation: Send + Sync {
     fn end_operation(&self, _operation: u64, _succeeded: bool) {}
 }
 
-/// The parts of `given` or `expect_state`, by key.
-pub(crate) type Parts = BTreeMap<&'static str, Value>;
-
 /// The checks of `given`, by key.
 pub(crate) fn given() -> impl Iterator<Item = (&'static str, Check)> {
     CAPABILITIES.iter().filter_map(|of| Some((of.key, of.given?)))
@@ -138,7 +135,7 @@ pub(crate) struct Simulations(Arc<Vec<(&'static Capability, Arc<dyn Simulation>)
 impl Simulations {
     /// # Errors
     /// If a part of `given` does not have the type of its simulation.
-    pub(crate) fn start(world: &mut World, mut given: Parts) -> serde_json::Result<Self> {
+    pub(crate) fn start(world: &mut World, mut given: Map<String, Value>) -> serde_json::Result<Self> {
         let started = CAPABILITIES.iter().map(|of| {
             let given = given.remove(of.key).unwrap_or_default();
             Ok((of, (of.start)(world, given)?))
@@ -147,7 +144,7 @@ impl Simulations {
     }
 
     /// Compares the parts of the state, each with its key.
-    pub(crate) fn compare(&self, mut expected: Parts) -> Vec<Problem> {
+    pub(crate) fn compare(&self, mut expected: Map<String, Value>) -> Vec<Problem> {
         let problems = self.0.iter().filter_map(|(of, simulation)| {
             let expected = expected.remove(of.key)?;
             simulation.compare(expected)
