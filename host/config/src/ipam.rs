@@ -6,6 +6,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
@@ -78,7 +79,7 @@ pub struct IpamAdapter {
 }
 
 /// What must remain when an unused interface is given up. 0 sets no target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmTargets {
     /// Unassigned addresses on the other interfaces.
     pub warm_ip_target: u32,

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::ready;
+use std::mem::replace;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -432,11 +433,7 @@ impl Election {
     }
     fn tell(&self, role: &watch::Sender<Role>) {
         let now = self.role();
-        role.send_if_modified(|sent| {
-            let is_changed = *sent != now;
-            *sent = now;
-            is_changed
-        });
+        role.send_if_modified(|sent| replace(sent, now.clone()) != now);
     }
 }
 

@@ -140,10 +140,8 @@ fn offset(text: &str, node: &Node) -> Option<usize> {
 fn written_at(text: &str, node: &Node) -> Option<usize> {
     let line_index = usize::try_from(node.line.checked_sub(1)?).ok()?;
     let column = usize::try_from(node.column.checked_sub(1)?).ok()?;
-    let lines = text.split_inclusive('\n');
-    let before: usize = lines.clone().take(line_index).map(str::len).sum();
-    let line = lines.clone().nth(line_index)?;
-    let (within, _) = line.char_indices().nth(column)?;
+    let before: usize = text.split_inclusive('\n').take(line_index).map(str::len).sum();
+    let (within, _) = text.get(before..)?.char_indices().nth(column)?;
     Some(before + within)
 }
 

@@ -12,12 +12,12 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::{Backends, Host, async_trait};
 use trueup_engine::Engine;
-use trueup_instance::dispatch::InvokeError;
+use trueup_instance::dispatch::{self, InvokeError};
 use trueup_instance::{Instance, Program, Start, StartError, with_causes};
 use trueup_journal::{Event, Tape};
 
 use crate::file::{Asked, Scenario, limits};
-use crate::stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
+use crate::stage::{Actor, NotStarted, Stage, Started, World};
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;
@@ -121,18 +121,11 @@ struct Guest {
 
 #[async_trait]
 impl Actor for Guest {
-    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer> {
-        let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
-        let at_ms = self.clock.now_ms();
-        let answer = self.instance.call_at(at_ms, export, &args).await;
-        let answer = answer.map_err(|error| NoAnswer {
-            kind: match &error {
-                InvokeError::Call(error) => error.ending().map(|ending| ending.parts().0),
-                InvokeError::Misuse(_) => None,
-            },
-            text: with_causes(error),
-        })?;
-        serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}").into())
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, InvokeError> {
+        let misuse = |error| InvokeError::Misuse(format!("the arguments are no JSON: {error}"));
+        let args = to_raw_value(args).map_err(misuse)?;
+        let answer = self.instance.call_at(self.clock.now_ms(), export, &args).await?;
+        dispatch::read(export, &answer)
     }
 
     fn take_asked(&mut self) -> Vec<Asked> {

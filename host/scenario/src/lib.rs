@@ -33,7 +33,7 @@ use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
 pub use recorded::{NoScenario, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
-pub use stage::{Actor, NoAnswer, NotStarted, Stage, Started, World};
+pub use stage::{Actor, NotStarted, Stage, Started, World};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
 ///

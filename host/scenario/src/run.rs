@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
+use trueup_instance::dispatch::InvokeError;
+use trueup_instance::with_causes;
 
 use crate::compare;
 use crate::file::{Ending, Scenario, Step, WrittenFault};
 use crate::report::{Failure, Problem};
 use crate::simulated;
-use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
+use crate::stage::{Actor, NotStarted, Stage, World};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -153,7 +155,7 @@ impl Run<'_> {
 
     async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Vec<Problem>> {
         let ended = self.actor()?.call(export, args).await;
-        ended.map_err(|NoAnswer { text, .. }| said(format!("{export}: {text}")))
+        ended.map_err(|error| said(format!("{export}: {}", with_causes(error))))
     }
 
     fn actor(&mut self) -> Result<&mut Box<dyn Actor>, Vec<Problem>> {
@@ -165,12 +167,20 @@ impl Run<'_> {
     async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, step: &Step) -> Stepped {
         let (kind, text) = wanted.parts();
         let was = match self.actor()?.call(export, args).await {
-            Err(ended) if ended.kind == Some(kind) && ended.text.contains(text) => {
-                let problems = self.shown(step, &Value::Null);
-                self.actor = None;
-                return Ok(problems);
+            Err(error) => {
+                let ending = match &error {
+                    InvokeError::Call(error) => error.ending(),
+                    InvokeError::Misuse(_) => None,
+                };
+                let was = ending.map_or("error", |ending| ending.parts().0);
+                let why = with_causes(error);
+                if was == kind && why.contains(text) {
+                    let problems = self.shown(step, &Value::Null);
+                    self.actor = None;
+                    return Ok(problems);
+                }
+                format!("{was} {why:?}")
             }
-            Err(ended) => format!("{} {:?}", ended.kind.unwrap_or("error"), ended.text),
             Ok(answer) => format!("answer {answer}"),
         };
         let expected = format!("expected {kind} with {text:?} in it");

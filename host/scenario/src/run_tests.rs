@@ -10,6 +10,7 @@ use trueup_capabilities::async_trait;
 use trueup_capabilities::lbaas::{Kind, ObjectRef};
 use trueup_capabilities::metrics::{Line, Origin};
 use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
+use trueup_engine::CallError;
 
 use super::*;
 use crate::file::Asked;
@@ -64,15 +65,12 @@ impl Stage for Echoes {
 
 #[async_trait]
 impl Actor for Echo {
-    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer> {
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, InvokeError> {
         let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
         match export {
             "lifecycle.snapshot" => Ok(json!(self.counter.to_string())),
             "echo.say" => Ok(args.clone()),
-            "echo.trap" => Err(NoAnswer {
-                kind: Some("trap"),
-                text: "unreachable executed".to_owned(),
-            }),
+            "echo.trap" => Err(CallError::Trap("unreachable executed".to_owned()).into()),
             "echo.count" => {
                 self.counter += 1;
                 let origin = Origin::Guest {
@@ -139,7 +137,7 @@ impl Actor for Echo {
                 }
                 Ok(json!(number("timer") != 2))
             }
-            other => Err(format!("no export `{other}`").into()),
+            other => Err(InvokeError::Misuse(format!("no export `{other}`"))),
         }
     }
 

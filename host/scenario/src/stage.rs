@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::{Backends, async_trait, nftables, renderer};
+use trueup_instance::dispatch::InvokeError;
 
 use crate::file::{Asked, NOW_MS, Scenario};
-use crate::simulated::Simulations;
-use crate::simulated::means::{FaultedClock, FaultedRandom};
+use crate::simulated::{FaultedClock, FaultedRandom, Simulations};
 
 /// The source of guests.
 #[async_trait]
@@ -45,21 +45,6 @@ pub enum NotStarted {
     Broken(String),
 }
 
-/// How a call ended without an answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NoAnswer {
-    /// `trap`, `deadline` or `memory`. `None` if the call was impossible.
-    pub kind: Option<&'static str>,
-    /// The text of the trap, or why.
-    pub text: String,
-}
-
-impl From<String> for NoAnswer {
-    fn from(text: String) -> Self {
-        Self { kind: None, text }
-    }
-}
-
 /// One instance of a guest.
 #[async_trait]
 pub trait Actor: Send {
@@ -67,7 +52,7 @@ pub trait Actor: Send {
     ///
     /// # Errors
     /// How it ended without an answer, or why the call is impossible.
-    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer>;
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, InvokeError>;
 
     /// Takes the questions since the previous call of this function, in order.
     fn take_asked(&mut self) -> Vec<Asked>;

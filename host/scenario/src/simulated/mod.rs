@@ -1,9 +1,7 @@
 //! The capabilities that scenarios simulate. [`CAPABILITIES`] lists them; each says how its parts of a scenario are
 //! read and compared. The rest of the runner knows no capability by name.
 
-mod checkpoint;
 mod lbaas;
-pub(crate) mod means;
 mod neg;
 
 use std::collections::BTreeMap;
@@ -11,9 +9,14 @@ use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::{Map, Value, json};
+use trueup_base::clock::{Clock, Sleep, VirtualClock};
+use trueup_capabilities::checkpoint::{Saved, Simulated as Checkpoint};
 use trueup_capabilities::cri::{Sandbox, Simulated as Runtime};
 use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::metrics::Registry;
 use trueup_capabilities::questions;
+use trueup_capabilities::random::Random;
 use trueup_sources::yaml::{self, FieldError, Node};
 
 use super::report::Problem;
@@ -21,14 +24,41 @@ use super::stage::World;
 use crate::compare;
 
 /// Every simulated capability, in the order in which messages name them.
-const CAPABILITIES: &[Capability] = &[
-    checkpoint::CAPABILITY,
-    SANDBOXES,
-    ETCD,
-    lbaas::CAPABILITY,
-    neg::CAPABILITY,
-    means::METRICS,
-];
+const CAPABILITIES: &[Capability] = &[CHECKPOINT, SANDBOXES, ETCD, lbaas::CAPABILITY, neg::CAPABILITY, METRICS];
+
+/// The stored checkpoint, which outlives instances: null, or `data` and `entries`.
+const CHECKPOINT: Capability = Capability {
+    given: Some(fits::<Option<Saved>>),
+    expected: Some(fits::<Option<Saved>>),
+    ..Capability::new("checkpoint", |world, given| {
+        let saved: Option<Saved> = serde_json::from_value(given)?;
+        let store = Arc::new(Checkpoint::new(saved));
+        world.backends.checkpoint = Some(store.clone());
+        Ok(store)
+    })
+};
+
+impl Simulation for Checkpoint {
+    fn compare(&self, expected: Value) -> Option<Problem> {
+        compare_checkpoints(expected, json!(self.saved()))
+    }
+}
+
+/// Compares `data` as JSON if both sides are JSON text.
+fn compare_checkpoints(mut expected: Value, mut was: Value) -> Option<Problem> {
+    let json = |checkpoint: &Value| -> Option<Value> {
+        let data = checkpoint.get("data")?.as_str()?;
+        serde_json::from_str(data).ok()
+    };
+    if let (Some(wanted), Some(is)) = (json(&expected), json(&was)) {
+        for (checkpoint, data) in [(&mut expected, wanted), (&mut was, is)] {
+            if let Some(place) = checkpoint.get_mut("data") {
+                *place = data;
+            }
+        }
+    }
+    compare::values("checkpoint", &expected, &was)
+}
 
 /// The container runtime: a list of sandboxes.
 const SANDBOXES: Capability = Capability {
@@ -59,6 +89,20 @@ const ETCD: Capability = Capability {
 impl Simulation for Embedded {
     fn compare(&self, expected: Value) -> Option<Problem> {
         compare::state("etcd", &expected, &json!(self.entries().unwrap_or_default()))
+    }
+}
+
+/// The metrics of every instance: `expect_state` compares the series that it names.
+const METRICS: Capability = Capability {
+    expected: Some(fits::<BTreeMap<String, f64>>),
+    ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
+};
+
+impl Simulation for Registry {
+    fn compare(&self, expected: Value) -> Option<Problem> {
+        let names = expected.as_object().into_iter().flat_map(|series| series.keys());
+        let now: BTreeMap<&String, f64> = names.filter_map(|name| Some((name, self.number(name)?))).collect();
+        compare::state("metrics", &expected, &json!(now))
     }
 }
 
@@ -123,7 +167,7 @@ pub(crate) fn expected() -> impl Iterator<Item = (&'static str, Check)> {
 /// The imports that can return a fault, ascending. A fault on any other import would have no effect.
 pub(crate) fn imports() -> Vec<&'static str> {
     let asked = questions::CAPABILITIES.iter().flat_map(|of| of.functions);
-    let mut imports: Vec<_> = asked.map(|function| function.name).chain(means::IMPORTS).collect();
+    let mut imports: Vec<_> = asked.map(|function| function.name).chain(IMPORTS).collect();
     imports.sort_unstable();
     imports
 }
@@ -160,5 +204,64 @@ impl Simulations {
             Some(export)
         });
         exports.next()
+    }
+}
+
+/// The imports of the guest's means that can return a fault.
+const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
+
+/// The guests' clock: faults take precedence.
+#[derive(Debug)]
+pub(crate) struct FaultedClock(pub(crate) Arc<VirtualClock>, pub(crate) Arc<Faults>);
+
+impl Clock for FaultedClock {
+    fn now_ms(&self) -> u64 {
+        let fault = self.1.whole("clock.now-ms", &json!({}));
+        fault.unwrap_or_else(|| self.0.now_ms())
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.0.steady_ms()
+    }
+
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
+        let fault = self.1.whole("clock.sleep-ms", &json!({ "duration_ms": duration_ms }));
+        match fault {
+            Some(()) => Box::pin(std::future::ready(())),
+            None => self.0.sleep_ms(duration_ms),
+        }
+    }
+}
+
+/// The guests' random numbers: 0, unless a fault returns another value.
+#[derive(Debug)]
+pub(crate) struct FaultedRandom(pub(crate) Arc<Faults>);
+
+impl Random for FaultedRandom {
+    fn next_u64(&self) -> u64 {
+        self.0.whole("random.next-u64", &json!({})).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_data_is_compared_as_json_where_both_sides_are() {
+        let stored = |data: &str| json!({"data": data, "entries": ["{}"]});
+        assert_eq!(
+            compare_checkpoints(stored(r#"{"a":1,"b":[]}"#), stored(r#"{"b": [], "a": 1}"#)),
+            None
+        );
+        assert_eq!(compare_checkpoints(stored("no JSON"), stored("no JSON")), None);
+        assert_eq!(compare_checkpoints(Value::Null, Value::Null), None);
+        let problem = compare_checkpoints(stored(r#"{"a":1}"#), stored(r#"{"a":2}"#)).unwrap();
+        assert_eq!(problem.differences[0].path, "data.a");
+        assert!(
+            compare_checkpoints(stored("x"), stored(r#""x""#)).is_some(),
+            "text is not a JSON string"
+        );
+        assert!(compare_checkpoints(Value::Null, stored("x")).is_some());
     }
 }

@@ -12,10 +12,12 @@
 //! up before its event, an address that left before it is forgotten; and for the file of what the guest gets.
 
 mod beginning;
+mod calls;
 mod interfaces;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +32,10 @@ use trueup_config::IpamAdapter as Settings;
 use trueup_sources::enis::Enis;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::setup::SetupError;
+use trueup_work::slot::InstanceSlot;
 use trueup_work::status::pods::{Event, Stats};
 
 use super::ManagedGuest;
-use super::datastore::Datastore;
 use super::durability::Answers;
 use super::enis::{Addition, Inventory};
 use super::guest::AddEni;
@@ -88,7 +90,12 @@ pub(super) struct Mail {
 /// A running instance.
 pub(super) struct Actor {
     settings: Settings,
-    datastore: Datastore,
+    /// The guest's instance, or its place while there is none.
+    slot: InstanceSlot,
+    was_read: bool,
+    /// The pod, `namespace/name`, that the current request is about: recording and traces name it, and the guest does
+    /// not get it.
+    pod: Option<String>,
     answers: Answers,
     enis: watch::Receiver<Enis>,
     /// What the guest should have.
@@ -189,10 +196,12 @@ impl Actor {
         let spool = settings.spool_dir.as_deref().map(|dir| Spool::new(dir, plans));
         let holders = Holders::new(&version.state_dir, &settings.instance, plans);
         let answers = Answers::new(backends.checkpoint.clone());
-        let datastore = Datastore::new(Arc::clone(&managed.active), &settings.instance, backends);
+        let slot = InstanceSlot::new(Arc::clone(&managed.active), &settings.instance, backends);
         Ok(Self {
             settings,
-            datastore,
+            slot,
+            was_read: false,
+            pod: None,
             answers,
             enis,
             wanted: Inventory::default(),
@@ -287,11 +296,11 @@ impl Actor {
         if error.is_none() && kept > 0 {
             error = Some(format!("{kept} releases of the spool could not be worked off"));
         }
-        let stats = self.datastore.stats().await.unwrap_or_else(|failure| {
+        let stats = self.stats().await.unwrap_or_else(|failure| {
             error.get_or_insert(failure.error);
             Stats::default()
         });
-        if let Err(why) = self.answers.settle(self.datastore.last_entry()).await {
+        if let Err(why) = self.settled(|_| Ok(())).await {
             error.get_or_insert(why);
         }
         let instance = self.settings.instance.clone();
@@ -310,7 +319,7 @@ impl Actor {
             self.forget_gone().await;
         }
         self.holders.write(true);
-        self.datastore.slot.sync();
+        self.slot.sync();
         self.answers.end().await;
     }
 
@@ -331,8 +340,14 @@ impl Actor {
         let _ = self.events.send(event(self.settings.instance.clone()));
     }
 
+    /// Waits until everything written so far is durable, and then changes a file.
+    async fn settled(&mut self, change: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), String> {
+        self.answers.settle(self.last_entry()).await?;
+        change(self).map_err(|error| error.to_string())
+    }
+
     fn is_serving(&self) -> bool {
-        self.unread.is_none() && self.datastore.slot.is_live()
+        self.unread.is_none() && self.slot.is_live()
     }
 
     async fn do_due(&mut self) {
@@ -345,7 +360,7 @@ impl Actor {
     }
 
     async fn try_due(&mut self) -> Result<(), Failure> {
-        if self.take_due(Task::Reading) && self.datastore.slot.is_live() {
+        if self.take_due(Task::Reading) && self.slot.is_live() {
             self.read().await?;
         }
         if self.take_due(Task::Spool) {
@@ -367,14 +382,17 @@ impl Actor {
         }
         if self.take_due(Task::Look) {
             self.due.insert(Task::Look, Instant::now() + LOOK_PERIOD);
-            self.look_at_runtime();
+            // Asks in the background.
+            if let Some(runtime) = self.managed.runtime.clone().filter(|_| self.looking.is_none()) {
+                self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));
+            }
         }
         if self.take_due(Task::Sync) {
             self.due.insert(Task::Sync, Instant::now() + SYNC_PERIOD);
             self.take_in_look().await;
             self.holders.write(false);
             self.count();
-            self.datastore.rest().await?;
+            self.rest().await?;
         }
         Ok(())
     }
@@ -387,7 +405,7 @@ impl Actor {
             // The problem was already reported.
             return;
         }
-        let rest_ms = self.datastore.cooling_period_ms();
+        let rest_ms = self.cooling_period_ms();
         let stats = self.holders.stats(&self.has, rest_ms, Instant::now());
         let mut problems = Vec::new();
         let before = self.counted.as_ref();
@@ -424,14 +442,6 @@ impl Actor {
                 problems,
             });
         }
-    }
-
-    /// Asks the container runtime for its sandboxes, in the background.
-    fn look_at_runtime(&mut self) {
-        let Some(runtime) = self.managed.runtime.clone().filter(|_| self.looking.is_none()) else {
-            return;
-        };
-        self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));
     }
 
     /// Compares the holders with what the container runtime listed, if it did.

@@ -1,6 +1,7 @@
 //! The world `trueup:ipam/ipam-datastore`: its bindings, and its exports by name.
 
 use serde::{Deserialize, Serialize};
+use trueup_config::WarmTargets;
 use trueup_engine::Data;
 use trueup_instance::{Worlds, bindings, world};
 
@@ -82,15 +83,6 @@ pub struct RemoveEni {
     pub force: bool,
 }
 
-/// The arguments of `datastore.remove-unused-eni-from-store`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RemoveUnusedEni {
-    /// The number of free addresses that the others must keep. 0: any.
-    pub warm_ip_target: u32,
-    /// The number of addresses, free or not, that the others must keep. 0: any.
-    pub minimum_ip_target: u32,
-}
-
 /// The arguments of `datastore.get-eni-needs-ip`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EniNeedsIp {
@@ -129,6 +121,6 @@ world! {
     "datastore.get-trunk-eni": Nothing => |e, s, _a| e.call_get_trunk_eni(s);
     "datastore.read-backing-store": Nothing => |e, s, _a| e.call_read_backing_store(s);
     "datastore.remove-eni-from-data-store": RemoveEni => |e, s, a| e.call_remove_eni_from_data_store(s, &a.eni_id, a.force);
-    "datastore.remove-unused-eni-from-store": RemoveUnusedEni => |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
+    "datastore.remove-unused-eni-from-store": WarmTargets => |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
     "datastore.unassign-pod-ipv4-address": OfKey => |e, s, a| e.call_unassign_pod_ipv4_address(s, &a.key);
 }

@@ -185,8 +185,7 @@ impl Ready for Pods<'_> {
         let mut problems = setup.problems;
         let context = with.context;
         let tell = with.report;
-        let host_status = &with.management.host_context.host_status;
-        let host_status = Arc::clone(host_status);
+        let host_status = Arc::clone(&with.management.host_context.host_status);
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
                 host_status.pods_event(&event);
@@ -265,14 +264,13 @@ fn no_grants(ipam: &Ipam) -> Vec<NoGrant> {
         (true, Access::Write, "its checkpoint", "checkpoint", OWN),
         (ipam.reads_from_runtime(), Access::Read, runtime, "cri", SANDBOXES),
     ];
-    let mut missing = Vec::new();
-    for (is_needed, access, what, capability, scope) in needed {
-        if is_needed && !ipam.guest.grants.allow(capability, access, scope) {
-            let scope = format!("\"{scope}\"");
-            missing.push(NoGrant::new(guest::NAME, access, what, (capability, &scope)));
-        }
-    }
-    missing
+    let missing = needed.into_iter().filter(|(is_needed, access, _, capability, scope)| {
+        *is_needed && !ipam.guest.grants.allow(capability, *access, scope)
+    });
+    let missing = missing.map(|(_, access, what, capability, scope)| {
+        NoGrant::new(guest::NAME, access, what, (capability, &format!("\"{scope}\"")))
+    });
+    missing.collect()
 }
 
 /// Where the store is, if it is whole or nothing was ever stored there.

@@ -7,7 +7,6 @@
 //! ```
 
 mod actor;
-mod datastore;
 mod durability;
 mod enis;
 pub mod guest;
@@ -186,22 +185,18 @@ pub async fn once(
 /// The guest's setting that says from where it reads at its start.
 const PHASE: &str = "checkpoint_migration_phase";
 
+/// The phase in which it reads the store.
+const READS_STORE: u32 = 2;
+
 /// The guest's settings, with `checkpoint_migration_phase: 2` if they name no phase: a node that never ran the
 /// original has nothing to migrate. [`Instances::settings`] must hold this; [`serve`] and [`once`]
 /// set it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
-    if settings.get(PHASE).is_none() {
-        read_from_store(&mut settings);
+    if let Some(settings) = settings.as_object_mut() {
+        settings.entry(PHASE).or_insert(READS_STORE.into());
     }
     settings
-}
-
-/// Sets the phase in which it reads the store.
-fn read_from_store(settings: &mut Value) {
-    if let Some(settings) = settings.as_object_mut() {
-        settings.insert(PHASE.to_owned(), Value::from(2));
-    }
 }
 
 /// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest

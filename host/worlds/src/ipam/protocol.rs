@@ -212,39 +212,36 @@ impl From<Assignment> for Done {
 }
 
 impl Command {
-    /// The key of the command, if it has one.
-    pub(super) fn key(&self) -> Option<&IpamKey> {
+    /// The name of the command and its key. `None` if it is not about a pod.
+    fn of_pod(&self) -> Option<(&'static str, &IpamKey)> {
         match self {
-            Self::Add(key) | Self::Del(key) | Self::Check(key) => Some(key),
+            Self::Add(key) => Some(("ADD", key)),
+            Self::Del(key) => Some(("DEL", key)),
+            Self::Check(key) => Some(("CHECK", key)),
             Self::Gc(_) | Self::Status | Self::Show => None,
         }
     }
 
+    /// The key of the command, if it has one.
+    pub(super) fn key(&self) -> Option<&IpamKey> {
+        self.of_pod().map(|(_, key)| key)
+    }
+
     /// The request in words. `None` if it is not about a pod.
     pub(super) fn about(&self, instance: &str) -> Option<String> {
-        let (verb, key) = match self {
-            Self::Add(key) => ("ADD", key),
-            Self::Del(key) => ("DEL", key),
-            Self::Check(key) => ("CHECK", key),
-            Self::Gc(_) | Self::Status | Self::Show => return None,
-        };
+        let (verb, key) = self.of_pod()?;
         Some(format!("{instance} {verb} {}", named(key)))
     }
 
     /// Adds the key to the refusal, and maps its code to the one that this command uses for an instance that can't
     /// serve.
-    pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
-        match self {
-            Self::Add(key) | Self::Del(key) | Self::Check(key) => Refusal {
-                details: Some(named(key)),
-                ..refusal
-            },
-            Self::Status if refusal.code == code::TRY_AGAIN => Refusal {
-                code: code::NOT_ABLE,
-                ..refusal
-            },
-            Self::Gc(_) | Self::Status | Self::Show => refusal,
+    pub(super) fn refuse(&self, mut refusal: Refusal) -> Refusal {
+        if let Some(key) = self.key() {
+            refusal.details = Some(named(key));
+        } else if *self == Self::Status && refusal.code == code::TRY_AGAIN {
+            refusal.code = code::NOT_ABLE;
         }
+        refusal
     }
 }
 

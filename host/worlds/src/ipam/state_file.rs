@@ -125,9 +125,7 @@ impl Released {
     /// # Errors
     /// If it can't be written. It is then not given up.
     pub(super) fn add(&mut self, id: &str) -> io::Result<()> {
-        let mut enis = self.written.enis.clone();
-        enis.insert(id.to_owned());
-        self.replace(Written { enis })
+        self.change(|enis| _ = enis.insert(id.to_owned()))
     }
 
     /// Forgets those that are no longer in the list.
@@ -135,17 +133,16 @@ impl Released {
     /// # Errors
     /// If that can't be written. They then remain.
     pub(super) fn keep(&mut self, listed: impl Fn(&str) -> bool) -> io::Result<()> {
-        let mut enis = self.written.enis.clone();
-        enis.retain(|id| listed(id));
-        match enis == self.written.enis {
-            true => Ok(()),
-            false => self.replace(Written { enis }),
-        }
+        self.change(|enis| enis.retain(|id| listed(id)))
     }
 
-    fn replace(&mut self, written: Written) -> io::Result<()> {
-        self.file.replace(&written)?;
-        self.written = written;
+    fn change(&mut self, change: impl FnOnce(&mut BTreeSet<String>)) -> io::Result<()> {
+        let mut next = self.written.clone();
+        change(&mut next.enis);
+        if next != self.written {
+            self.file.replace(&next)?;
+            self.written = next;
+        }
         Ok(())
     }
 }
@@ -205,15 +202,11 @@ impl Remembered {
         self.replace(next)
     }
 
-    /// Forgets what the guest no longer has. The guest's writes about pods there must already be durable.
+    /// Keeps only this. Where it leaves something out, the guest's writes about pods there must already be durable.
     ///
     /// # Errors
-    /// If it can't be written. It is then remembered for longer.
-    pub(super) fn forget_all_but(&mut self, has: &Inventory) -> io::Result<()> {
-        self.replace(has.clone())
-    }
-
-    fn replace(&mut self, next: Inventory) -> io::Result<()> {
+    /// If it can't be written. What was remembered before then still is.
+    pub(super) fn replace(&mut self, next: Inventory) -> io::Result<()> {
         self.file.replace(&next.list())?;
         self.written = next;
         Ok(())
@@ -281,15 +274,16 @@ mod tests {
 
     #[test]
     fn a_damaged_file_of_given_up_interfaces_says_what_to_do() {
+        says_what_to_do_if_damaged("released.json", |file| Released::load(file, false).map(drop));
+    }
+
+    fn says_what_to_do_if_damaged(name: &str, load: impl Fn(&Path) -> Result<(), String>) {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("released.json");
+        let file = dir.path().join(name);
         for text in ["", "{", "[]", r#"{"enis":[1]}"#, r#"{"enis":[],"more":1}"#] {
             std::fs::write(&file, text).unwrap();
-            let error = Released::load(&file, false).unwrap_err();
-            assert!(
-                error.contains("released.json") && error.contains("repair it"),
-                "{error}"
-            );
+            let error = load(&file).unwrap_err();
+            assert!(error.contains(name) && error.contains("repair it"), "{error}");
         }
     }
 
@@ -351,7 +345,7 @@ mod tests {
             Remembered::load(file.clone(), false, &given_up).unwrap().inventory(),
             &has
         );
-        remembered.forget_all_but(&has).unwrap();
+        remembered.replace(has).unwrap();
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
             "{\"enis\":[{\"id\":\"a\",\"device_number\":5,\"is_primary\":false,\"is_trunk\":true,\"addresses\":[\"10.0.0.2\"]}]}\n"
@@ -374,12 +368,6 @@ mod tests {
 
     #[test]
     fn a_damaged_file_of_remembered_interfaces_says_what_to_do() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("pods.json");
-        for text in ["", "{", "[]", r#"{"enis":[1]}"#, r#"{"enis":[],"more":1}"#] {
-            std::fs::write(&file, text).unwrap();
-            let error = load(&file).unwrap_err();
-            assert!(error.contains("pods.json") && error.contains("repair it"), "{error}");
-        }
+        says_what_to_do_if_damaged("pods.json", |file| load(file).map(drop));
     }
 }

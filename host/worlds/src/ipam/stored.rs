@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,25 +44,11 @@ pub struct Allocation {
     raw: Option<Box<RawValue>>,
 }
 
-/// An address in its canonical form.
-#[derive(Deserialize, PartialEq)]
-#[serde(try_from = "String")]
-struct Address(String);
-
-impl TryFrom<String> for Address {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let is_canonical = canonical(&text).is_some();
-        is_canonical.then_some(Self(text)).ok_or("no address")
-    }
-}
-
 #[derive(Deserialize)]
 struct Change {
     #[serde(flatten)]
     key: Key,
-    ipv4: Address,
+    ipv4: Ipv4Addr,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +57,7 @@ enum Entry {
     Assign(Change),
     Unassign(Change),
     Forget {
-        ipv4: Vec<Address>,
+        ipv4: Vec<Ipv4Addr>,
     },
     /// When addresses were unassigned.
     Rest,
@@ -85,13 +72,20 @@ pub fn allocations(saved: &Saved) -> Result<Vec<Allocation>, String> {
     for (number, entry) in (1..).zip(&saved.entries) {
         let entry = serde_json::from_str(entry).map_err(|error| format!("checkpoint: entry {number}: {error}"))?;
         match entry {
-            Entry::Assign(Change { key, ipv4, .. }) => {
-                all.retain(|old| old.key != key && old.ipv4 != ipv4.0);
-                let (ipv4, raw) = (ipv4.0, None);
+            Entry::Assign(Change { key, ipv4 }) => {
+                let ipv4 = ipv4.to_string();
+                all.retain(|old| old.key != key && old.ipv4 != ipv4);
+                let raw = None;
                 all.push(Allocation { key, ipv4, raw });
             }
-            Entry::Unassign(Change { key, ipv4, .. }) => all.retain(|old| old.key != key || old.ipv4 != ipv4.0),
-            Entry::Forget { ipv4, .. } => all.retain(|old| ipv4.iter().all(|ipv4| old.ipv4 != ipv4.0)),
+            Entry::Unassign(Change { key, ipv4 }) => {
+                let ipv4 = ipv4.to_string();
+                all.retain(|old| old.key != key || old.ipv4 != ipv4);
+            }
+            Entry::Forget { ipv4 } => {
+                let forgotten: BTreeSet<String> = ipv4.iter().map(ToString::to_string).collect();
+                all.retain(|old| !forgotten.contains(&old.ipv4));
+            }
             Entry::Rest => {}
         }
     }

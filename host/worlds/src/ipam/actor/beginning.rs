@@ -7,6 +7,7 @@ use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
+use super::calls::reads_store;
 use super::{Actor, READING_RETRY, Task};
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
@@ -36,7 +37,7 @@ impl Actor {
     pub(super) async fn begin(&mut self) {
         self.due.remove(&Task::Begin);
         if let Err(Failure { error, .. }) = self.try_begin().await {
-            self.datastore.slot.end();
+            self.slot.end();
             self.due.remove(&Task::Reading);
             self.downs = self.downs.saturating_add(1);
             let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
@@ -57,10 +58,10 @@ impl Actor {
     async fn try_begin(&mut self) -> Result<(), Failure> {
         self.unread = Some("the instance is being built again".to_owned());
         self.has = Inventory::default();
-        self.datastore.slot.begin(self.valid_entry).await?;
+        self.slot.begin(self.valid_entry).await?;
         if self.valid_entry.is_some() || !self.is_begun {
             // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
-            self.answers.begin_life(self.datastore.last_entry()).await;
+            self.answers.begin_life(self.last_entry()).await;
         }
         self.is_begun = true;
         self.valid_entry = None;
@@ -72,12 +73,12 @@ impl Actor {
         remembered.map_err(|error| format!("the interfaces can't be remembered: {error}"))?;
         self.add(&should_have).await?;
         self.read().await?;
-        self.datastore.rest().await
+        self.rest().await
     }
 
     /// Recovers after the instance ended in a call, or after it.
     pub(super) async fn recover(&mut self, error: String) {
-        if self.datastore.slot.is_live() {
+        if self.slot.is_live() {
             // It gave an invalid answer but is still there.
             tracing::error!(instance = self.settings.instance, "{error}");
             return;
@@ -88,17 +89,22 @@ impl Actor {
         self.begin().await;
     }
 
-    /// Makes another version active, with the state of the one before.
+    /// Makes another version active, with the state of the one before. If the instance gives no state and the store was
+    /// read, it is begun from the store.
     pub(super) async fn hand_over(&mut self, handover: Handover) {
-        let was_live = self.datastore.slot.is_live();
-        let handed_over = self.datastore.hand_over(handover.instances, handover.commit).await;
+        let was_live = self.slot.is_live();
+        let next = match self.was_read {
+            true => reads_store(&handover.instances),
+            false => handover.instances,
+        };
+        let handed_over = self.slot.hand_over(next, handover.commit, self.was_read).await;
         if handed_over.is_ok() {
             // Everything is tried again.
             self.managed.failing.began_version();
         }
         // The caller may have disconnected; the version is active all the same.
         let _ = handover.reply.send(handed_over);
-        if !self.datastore.slot.is_live() {
+        if !self.slot.is_live() {
             if was_live {
                 let why = "the instance is being built again".to_owned();
                 self.not_serving.send_replace(Some(why));
@@ -117,7 +123,7 @@ impl Actor {
             stands: valid_entry,
         });
         self.valid_entry = Some(valid_entry);
-        self.datastore.slot.end();
+        self.slot.end();
         self.pause_between_ends().await;
         self.begin().await;
     }
@@ -132,15 +138,20 @@ impl Actor {
     /// Makes the guest read its store. Tries again later if that fails.
     pub(super) async fn read(&mut self) -> Result<(), Failure> {
         self.due.remove(&Task::Reading);
-        let read: Result<(), Error> = self.datastore.ask("datastore.read-backing-store", &Nothing {}).await?;
+        let read: Result<(), Error> = self.ask("datastore.read-backing-store", &Nothing {}).await?;
         match read {
             Ok(()) => {
                 self.unread = None;
-                self.datastore.was_read();
+                // Later instances read it too, whatever phase they were set to. Otherwise phase 1 would ask the container
+                // runtime again, which does not know yet what was just assigned, and still knows what was just freed.
+                self.was_read = true;
+                // A candidate beside it gets the same settings.
+                self.slot.go_on_as(reads_store(&self.slot.instances()));
                 self.readings_failed = 0;
                 self.downs = 0;
-                let stats = self.datastore.stats().await?;
-                self.holders.read(self.datastore.allocated().await?);
+                let stats = self.stats().await?;
+                let allocated = self.allocated().await?;
+                self.holders.read(allocated);
                 self.report(|instance| Event::Read { instance, stats });
                 self.follow().await?;
                 // An earlier instance may have left something to forget.
@@ -172,7 +183,7 @@ impl Actor {
 
 /// `first`, doubled with each of `times` after the first, up to `max`.
 fn doubled(first: Duration, times: u32, max: Duration) -> Duration {
-    let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
+    let factor = 2_u32.saturating_pow(times.saturating_sub(1));
     first.saturating_mul(factor).min(max)
 }
 

@@ -9,7 +9,7 @@ use trueup_work::status::pods::Event;
 
 use super::{Actor, Task};
 use crate::ipam::enis::{Addition, Inventory, Removal};
-use crate::ipam::guest::{AddAddress, AddEni, DelAddress, Error, RemoveEni, RemoveUnusedEni};
+use crate::ipam::guest::{AddAddress, AddEni, DelAddress, Error, RemoveEni};
 use crate::ipam::protocol;
 
 /// How long after something left the guest the actor forgets it, together with everything else that left.
@@ -36,7 +36,7 @@ impl Actor {
 
     pub(super) async fn follow_list(&mut self) {
         self.take_in_enis();
-        if !self.datastore.slot.is_live() {
+        if !self.slot.is_live() {
             return;
         }
         if let Err(Failure { error, .. }) = self.follow().await {
@@ -66,8 +66,8 @@ impl Actor {
         }
         for addition in additions {
             let added: Result<(), Error> = match &addition {
-                Addition::Eni(eni) => self.datastore.ask("datastore.add-eni", eni).await?,
-                Addition::Address(at) => self.datastore.ask("datastore.add-ipv4-address-to-store", at).await?,
+                Addition::Eni(eni) => self.ask("datastore.add-eni", eni).await?,
+                Addition::Address(at) => self.ask("datastore.add-ipv4-address-to-store", at).await?,
             };
             let Err(error) = added else {
                 self.has.put(&addition);
@@ -147,12 +147,8 @@ impl Actor {
             return;
         }
         // If this fails, the instance is begun again, with everything remembered.
-        let settled = self.answers.settle(self.datastore.last_entry()).await;
-        let forgot = settled.and_then(|()| {
-            let forgot = self.remembered.forget_all_but(&self.has);
-            forgot.map_err(|error| error.to_string())
-        });
-        if let Err(error) = forgot {
+        let forgot = self.settled(|actor| actor.remembered.replace(actor.has.clone()));
+        if let Err(error) = forgot.await {
             self.due.insert(Task::Forget, Instant::now() + FORGET_RETRY);
             let instance = &self.settings.instance;
             let what = "interfaces and addresses that are gone";
@@ -174,7 +170,7 @@ impl Actor {
             force: false,
         };
         let call = "datastore.remove-eni-from-data-store";
-        match self.datastore.ask(call, &args).await? {
+        match self.ask(call, &args).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
                 self.reported.remove(id);
@@ -199,7 +195,7 @@ impl Actor {
             force: false,
         };
         let call = "datastore.del-ipv4-address-from-store";
-        match self.datastore.ask(call, &args).await? {
+        match self.ask(call, &args).await? {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
                 self.has.addresses.remove(ip);
                 self.forget_soon();
@@ -220,21 +216,15 @@ impl Actor {
         let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
             return Ok(());
         };
-        let args = RemoveUnusedEni {
-            warm_ip_target: targets.warm_ip_target,
-            minimum_ip_target: targets.minimum_ip_target,
-        };
         let call = "datastore.remove-unused-eni-from-store";
-        while let Some(id) = self.datastore.ask::<Option<String>>(call, &args).await? {
+        while let Some(id) = self.ask::<Option<String>>(call, &targets).await? {
             self.has.remove_eni(&id);
             self.forget_soon();
             if !self.wanted.enis.contains_key(&id) {
                 // It was already to be removed.
                 continue;
             }
-            let settled = self.answers.settle(self.datastore.last_entry()).await;
-            let given_up = settled.and_then(|()| self.released.add(&id).map_err(|error| error.to_string()));
-            if let Err(error) = given_up {
+            if let Err(error) = self.settled(|actor| actor.released.add(&id)).await {
                 let instance = &self.settings.instance;
                 tracing::error!(instance, eni = id, "an unused interface is not given up: {error}");
                 return self.follow().await;

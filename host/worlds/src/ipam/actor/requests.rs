@@ -33,18 +33,17 @@ impl Actor {
     pub(super) async fn serve(&mut self, mail: Mail) {
         let Mail { command, pod, reply } = mail;
         let known = command.key().and_then(|key| self.holders.pod(key).map(str::to_owned));
-        self.datastore.about(pod.clone().or(known));
+        self.pod = pod.clone().or(known);
         let mut freed = Vec::new();
-        let answer = match (&self.unread, &command) {
-            (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
-                Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
-            }
-            (_, command) => match self.set_aside(command) {
-                Some(why) => Ok(Err(Refusal::later(why))),
-                None => self.carry_out(command, &mut freed).await,
-            },
+        let refused = match (&self.unread, &command) {
+            (_, Command::Status | Command::Show) | (None, _) => self.set_aside(&command),
+            (Some(why), _) => Some(format!("the store is not read: {why}")),
         };
-        self.datastore.about(None);
+        let answer = match refused {
+            Some(why) => Ok(Err(Refusal::later(why))),
+            None => self.carry_out(&command, &mut freed).await,
+        };
+        self.pod = None;
         let (answer, ended) = match answer {
             Ok(answer) => {
                 self.note(&command, &answer, pod.as_deref());
@@ -58,11 +57,8 @@ impl Actor {
                 (Err(refusal), Some(error))
             }
         };
-        self.answers.give(self.datastore.last_entry(), answer, reply);
-        match ended {
-            Some(error) => self.recover(error).await,
-            None => self.after(&freed).await,
-        }
+        self.answers.give(self.last_entry(), answer, reply);
+        self.after(&freed, ended).await;
     }
 
     /// Notes what the guest gave, for display.
@@ -95,14 +91,14 @@ impl Actor {
         Ok(match command {
             Command::Add(key) => {
                 let args = OfKey { key: key.clone() };
-                let assigned = self.datastore.ask("datastore.assign-pod-ipv4-address", &args).await;
+                let assigned = self.ask("datastore.assign-pod-ipv4-address", &args).await;
                 let assigned: Result<Assignment, Error> = self.counted(command, assigned)?;
                 assigned.map(Done::from).map_err(protocol::refusal)
             }
             Command::Del(key) => self.free(key.clone(), freed).await?.map(|()| Done::Nothing {}),
             Command::Check(key) => {
                 let args = OfKey { key: key.clone() };
-                let found = self.datastore.ask("datastore.find-address-for-sandbox", &args).await;
+                let found = self.ask("datastore.find-address-for-sandbox", &args).await;
                 let found: Option<Assignment> = self.counted(command, found)?;
                 let unknown = || Refusal::new(protocol::code::CONTAINER_UNKNOWN, "the container has no address");
                 found.map(Done::from).ok_or_else(unknown)
@@ -120,7 +116,7 @@ impl Actor {
             return None;
         }
         let request = command.about(&self.settings.instance)?;
-        let version = self.datastore.slot.instances();
+        let version = self.slot.instances();
         let held = self.managed.failing.held(&version, &request, &request)?;
         Some(format!(
             "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
@@ -140,7 +136,7 @@ impl Actor {
                 let failures = too_much.failures;
                 let error = &too_much.error;
                 tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
-                let version = self.datastore.slot.instances();
+                let version = self.slot.instances();
                 let failing = &mut self.managed.failing;
                 failing.set_aside(&version, instance, &request, &request, too_much);
                 failing.quarantine.keep_newest(SET_ASIDE_MAX);
@@ -167,11 +163,11 @@ impl Actor {
             return Ok(Err(Refusal::later(why)));
         }
         if let Some(pod) = self.holders.pod(&key) {
-            self.datastore.about(Some(pod.to_owned()));
+            self.pod = Some(pod.to_owned());
         }
         let args = OfKey { key };
-        let unassigned = self.datastore.ask("datastore.unassign-pod-ipv4-address", &args).await;
-        self.datastore.about(None);
+        let unassigned = self.ask("datastore.unassign-pod-ipv4-address", &args).await;
+        self.pod = None;
         let unassigned = protocol::unassigned(self.counted(&command, unassigned)?);
         Ok(unassigned.map(|assignment| {
             self.holders.freed(&args.key);
@@ -181,7 +177,7 @@ impl Actor {
 
     /// Frees what is not in use. A failure does not stop the others; returns the first one.
     async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, Failure> {
-        let unused = gc.unused(self.datastore.allocated().await?);
+        let unused = gc.unused(self.allocated().await?);
         let mut first = None;
         for key in unused {
             let refusal = match self.free(key.clone(), freed).await {
@@ -207,13 +203,13 @@ impl Actor {
     async fn show(&mut self) -> Result<Shown, Failure> {
         let mut enis = Vec::new();
         let mut allocated = Vec::new();
-        if self.datastore.slot.is_live() {
-            let infos: EniInfos = self.datastore.ask("datastore.get-eni-infos", &Nothing {}).await?;
-            (enis, allocated) = (infos.enis, self.datastore.allocated().await?);
+        if self.slot.is_live() {
+            let infos: EniInfos = self.ask("datastore.get-eni-infos", &Nothing {}).await?;
+            (enis, allocated) = (infos.enis, self.allocated().await?);
         }
         let has = Inventory::of_guest(&enis);
         let is_held = |pod: &PodIpInfo| has.interface_of(&pod.ip).is_none();
-        let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
+        let (rest_ms, now_ms) = (self.cooling_period_ms(), SystemClock.now_ms());
         let rests = |address: &&AddressInfo| {
             let rested_ms = address.unassigned_at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
             address.key.is_none() && rest_ms > 0 && rested_ms.is_some_and(|rested_ms| rested_ms <= rest_ms)
@@ -225,7 +221,7 @@ impl Actor {
         let missing = runtime.map(|_| self.holders.missing(Instant::now()));
         Ok(Shown {
             instance: self.settings.instance.clone(),
-            guest: self.datastore.guest(),
+            guest: self.guest(),
             read: self.unread.is_none(),
             error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
             stats: Stats {
@@ -242,9 +238,13 @@ impl Actor {
         })
     }
 
-    /// Follows a call that freed these addresses, once its answer is on its way.
-    pub(super) async fn after(&mut self, freed: &[String]) {
-        if let Err(Failure { error, .. }) = self.try_after(freed).await {
+    /// Follows calls that freed these addresses, once their answers are on their way. In the last of them the instance
+    /// may have ended.
+    async fn after(&mut self, freed: &[String], mut ended: Option<String>) {
+        if ended.is_none() {
+            ended = self.try_after(freed).await.err().map(|failure| failure.error);
+        }
+        if let Some(error) = ended {
             self.recover(error).await;
         }
     }
@@ -263,7 +263,7 @@ impl Actor {
             let due = self.due.entry(Task::Warm).or_insert(soon);
             *due = soon.min(*due);
         }
-        self.datastore.rest().await
+        self.rest().await
     }
 
     pub(super) fn look_at_spool(&mut self) {
@@ -313,10 +313,7 @@ impl Actor {
             );
         }
         self.remove_releases(&files).await;
-        match ended {
-            Some(error) => self.recover(error).await,
-            None => self.after(&freed).await,
-        }
+        self.after(&freed, ended).await;
         let Worked { done, kept } = self.worked_off;
         if self.releases.is_empty() && done + kept > 0 {
             self.report(|instance| Event::Spool { instance, done, kept });
@@ -327,13 +324,8 @@ impl Actor {
         if files.is_empty() {
             return;
         }
-        let settled = self.answers.settle(self.datastore.last_entry()).await;
-        let removed = match (settled, &self.spool) {
-            (Ok(()), Some(spool)) => spool.remove(files).map_err(|error| error.to_string()),
-            (Ok(()), None) => Ok(()),
-            (Err(error), _) => Err(error),
-        };
-        match removed {
+        let removed = self.settled(|actor| actor.spool.as_ref().map_or(Ok(()), |spool| spool.remove(files)));
+        match removed.await {
             Ok(()) => self.worked_off.done += files.len(),
             Err(error) => {
                 let instance = &self.settings.instance;
