@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
+use trueup_capabilities::checkpoint::{KEEP_GENERATIONS, file};
 use trueup_sources::enis::{Eni, Enis, mistakes};
 
 use super::guest::Guest;
@@ -99,15 +99,9 @@ pub enum EnisFrom {
 /// `[backend.checkpoint]`: where the guest's checkpoint is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointAt {
-    /// `kind = "file"`: in a file in our own format.
-    File {
-        /// Default: `checkpoints/INSTANCE` in the state folder.
-        path: PathBuf,
-        /// Whether concurrent requests share one sync. Default: true.
-        shared_sync: bool,
-        /// How many old checkpoints are kept beside it. Default: 3.
-        keep_generations: u32,
-    },
+    /// `kind = "file"`: in a file in our own format. Defaults: `checkpoints/INSTANCE` in the state folder, a shared sync
+    /// of concurrent requests, and 3 old checkpoints beside it.
+    File(file::Settings),
     /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
     JsonFile {
         /// Default: the value of [`JSON_FILE_ENV`], else `/var/run/aws-node/ipam.json`.
@@ -290,11 +284,11 @@ fn read_checkpoint(mut section: Section<'_>, reading: &Reading<'_>, name: &str, 
             keep_generations,
         },
         "simulated" => CheckpointAt::Simulated,
-        _ => CheckpointAt::File {
+        _ => CheckpointAt::File(file::Settings {
             path: path.unwrap_or_else(|| reading.state_dir.join("checkpoints").join(name)),
             shared_sync,
             keep_generations,
-        },
+        }),
     }
 }
 

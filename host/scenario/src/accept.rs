@@ -24,28 +24,19 @@ pub struct Accepted {
     pub refused: Vec<String>,
 }
 
-/// A value to write, and where.
-struct Change<'a> {
-    /// A JSON pointer from the root of the file.
-    pointer: String,
-    value: &'a Json,
-    /// The line of its step.
-    line: u64,
-}
-
 /// The content of a file with what these outcomes, which are of the same file, show in place of what it expects.
 pub fn accept(text: &str, outcomes: &[&Outcome]) -> Accepted {
     let mut text = text.to_owned();
     let mut values = 0;
     let mut refused = Vec::new();
     if let Ok(root) = document::parse(&text) {
-        for change in outcomes.iter().flat_map(|outcome| changes(&root, outcome)) {
-            match changed(&text, &change) {
+        for (line, pointer, value) in outcomes.iter().flat_map(|outcome| changes(&root, outcome)) {
+            match changed(&text, &pointer, value) {
                 Ok(new) => {
                     text = new;
                     values += 1;
                 }
-                Err(why) => refused.push(format!("{}: {why}; change it by hand", change.line)),
+                Err(why) => refused.push(format!("{line}: {why}; change it by hand")),
             }
         }
         refused.extend(outcomes.iter().flat_map(|outcome| unexpectable(outcome)));
@@ -67,7 +58,8 @@ fn unexpectable(outcome: &Outcome) -> impl Iterator<Item = String> {
     })
 }
 
-fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {
+/// The values to write: each with the line of its step, and a JSON pointer to its place from the root of the file.
+fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<(u64, String, &'a Json)> {
     let is_it = |node: &Node| node.text("name") == Some(&outcome.name);
     let index = root.items().iter().position(is_it);
     let scenario = index.map_or_else(String::new, |index| format!("/{index}"));
@@ -76,28 +68,24 @@ fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {
         let Some(step) = failure.step else { continue };
         for Observed { place, value } in failure.problems.iter().filter_map(|problem| problem.observed.as_ref()) {
             let (step, place) = (step.saturating_sub(1), place.replace('.', "/"));
-            changes.push(Change {
-                pointer: format!("{scenario}/steps/{step}/{place}"),
-                value,
-                line: failure.line,
-            });
+            changes.push((failure.line, format!("{scenario}/steps/{step}/{place}"), value));
         }
     }
     changes
 }
 
 /// The text with one value changed.
-fn changed(text: &str, change: &Change<'_>) -> Result<String, String> {
+fn changed(text: &str, pointer: &str, value: &Json) -> Result<String, String> {
     let root = document::parse(text).map_err(|error| error.to_string())?;
-    let node = find(&root, &change.pointer).ok_or("the expectation is not there any more")?;
+    let node = find(&root, pointer).ok_or("the expectation is not there any more")?;
     if node.to_json().to_string().contains("${") {
         return Err("the expectation holds `${...}`".to_owned());
     }
     let start = offset(text, node).ok_or("the place of the expectation is not known")?;
     let mut wanted = root.to_json();
-    let place = wanted.pointer_mut(&change.pointer);
-    *place.ok_or("the expectation is not there any more")? = change.value.clone();
-    let new = spaced(change.value);
+    let place = wanted.pointer_mut(pointer);
+    *place.ok_or("the expectation is not there any more")? = value.clone();
+    let new = spaced(value);
     for (indent, end) in ends(text, start, node)? {
         let (Some(before), Some(after)) = (text.get(..start), text.get(end..)) else {
             continue;

@@ -1,28 +1,10 @@
 //! Reads a scenario file, YAML or JSON, as a tree with line numbers. JSON is read as YAML.
 
+use serde::de::Error as _;
 use trueup_sources::yaml::{FieldError, Node};
 
-/// What is wrong with a document, and the line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct ParseError {
-    /// Counted from 1. `None` if the error concerns the whole document.
-    pub line: Option<u64>,
-    /// What is wrong, where, and what is valid instead.
-    pub message: String,
-}
-
-impl From<FieldError> for ParseError {
-    fn from(error: FieldError) -> Self {
-        Self {
-            line: error.line,
-            message: error.to_string(),
-        }
-    }
-}
-
 /// Reads a document.
-pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
+pub(crate) fn parse(text: &str) -> Result<Node, FieldError> {
     let mut options = serde_saphyr::options! {
         // `yes`, `no`, `on` and `n` are names in a scenario, not booleans.
         strict_booleans: true,
@@ -37,13 +19,11 @@ pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
         budget.max_events = 4_000_000;
     }
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().map(|location| location.line());
         // The message repeats the position after its first line, and the line already precedes it.
         let message = error.without_snippet().to_string();
-        ParseError {
-            line,
-            message: message.lines().next().unwrap_or_default().to_owned(),
-        }
+        let mut wrong = FieldError::custom(message.lines().next().unwrap_or_default());
+        wrong.line = error.location().map(|location| location.line());
+        wrong
     })
 }
 

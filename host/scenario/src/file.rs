@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, FieldError, Node};
 
-use crate::document::{self, ParseError};
+use crate::document;
 use crate::simulated::{self, Check};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
 ///
 /// # Errors
 /// The first invalid part, with its line.
-pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
+pub fn parse(file: &str) -> Result<Vec<Scenario>, FieldError> {
     let root = document::parse(file)?;
     let scenarios: Vec<Scenario> = match &root.value {
         yaml::Value::List(items) => {
@@ -28,18 +28,13 @@ pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
             read.collect::<Result<_, FieldError>>()?
         }
         yaml::Value::Map(_) => vec![scenario(&root)?],
-        _ => return Err(FieldError::of(&root, "must be a scenario or a list of them").into()),
+        _ => return Err(FieldError::of(&root, "must be a scenario or a list of them")),
     };
     let mut lines = BTreeMap::new();
-    for scenario in &scenarios {
+    for (scenario, node) in scenarios.iter().zip(root.items()) {
         if let Some(first) = lines.insert(&scenario.name, scenario.line) {
-            return Err(ParseError {
-                line: Some(scenario.line),
-                message: format!(
-                    "name: was {:?}, must differ from the one on line {first}",
-                    scenario.name
-                ),
-            });
+            let message = format!("was {:?}, must differ from the one on line {first}", scenario.name);
+            return Err(FieldError::of(node, message).within("name".to_owned()));
         }
     }
     Ok(scenarios)

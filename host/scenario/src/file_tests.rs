@@ -139,7 +139,7 @@ fn a_neg_is_given_once() {
     let error = parse(&given("z1")).unwrap_err();
     assert_eq!(error.line, Some(8));
     assert_eq!(
-        error.message,
+        error.to_string(),
         "given.neg.negs: NEG \"n\" in zone \"z1\" is there already, on line 7"
     );
 }
@@ -167,7 +167,7 @@ fn step_error(step: &str) -> String {
 
 fn error_of(text: &str) -> String {
     let error = parse(text).expect_err(text);
-    format!("{}: {}", error.line.unwrap_or_default(), error.message)
+    format!("{}: {error}", error.line.unwrap_or_default())
 }
 
 #[test]

@@ -26,14 +26,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use accept::{Accepted, accept};
-pub use document::ParseError;
 pub use file::{Asked, Ending, Scenario, Step, parse};
 pub use find::{ScenarioFile, files};
 use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
-pub use recorded::{NoScenario, of_recording};
+pub use recorded::of_recording;
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, NotStarted, Stage, Started, World};
+use trueup_sources::yaml::FieldError;
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
 ///
@@ -55,7 +55,7 @@ pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, rep
 ///
 /// # Errors
 /// If it holds no scenarios.
-pub async fn run_text(stage: Arc<dyn Stage>, name: &str, text: &str) -> Result<Summary, ParseError> {
+pub async fn run_text(stage: Arc<dyn Stage>, name: &str, text: &str) -> Result<Summary, FieldError> {
     let file = ScenarioFile {
         path: name.into(),
         scenarios: parse(text)?,

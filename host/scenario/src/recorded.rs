@@ -18,16 +18,11 @@ use crate::compare;
 use crate::file::{Asked, Ending as Expected, NOW_MS, Restart, Scenario, Step, WrittenFault};
 use crate::simulated;
 
-/// Why a recording is no scenario; one line.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoScenario(String);
-
 /// The scenario of a recording, under this name. What the recording does not hold to its end is left out.
 ///
 /// # Errors
-/// What a scenario can't express.
-pub fn of_recording(name: &str, segment: &Segment) -> Result<Scenario, NoScenario> {
+/// What a scenario can't express, on one line.
+pub fn of_recording(name: &str, segment: &Segment) -> Result<Scenario, String> {
     let header = &segment.header;
     let mut steps = Steps {
         steps: Vec::new(),
@@ -62,7 +57,7 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Scenario, NoScenari
         }
     }
     if !steps.steps.iter().any(|step| step.call.is_some()) {
-        return Err(NoScenario("it holds no call that ended".to_owned()));
+        return Err("it holds no call that ended".to_owned());
     }
     Ok(Scenario {
         name: name.to_owned(),
@@ -80,7 +75,7 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Scenario, NoScenari
 }
 
 /// The limits of a recording, without those that a scenario has by default or does not know.
-fn limits(recorded: &RawValue) -> Result<Map<String, Value>, NoScenario> {
+fn limits(recorded: &RawValue) -> Result<Map<String, Value>, String> {
     let mut limits: Map<String, Value> = value(recorded)?;
     let default = json!(Limits::default());
     limits.retain(|key, limit| default.get(key).is_some_and(|default| default != limit));
@@ -96,7 +91,7 @@ struct Steps<'s> {
 
 impl Steps<'_> {
     /// The questions of `init` and `restore` need their answers before, so the instance starts once more.
-    fn start(&mut self, snapshot: Option<&str>) -> Result<(), NoScenario> {
+    fn start(&mut self, snapshot: Option<&str>) -> Result<(), String> {
         if !self.asks.is_empty() {
             self.answers()?;
             self.steps.push(Step {
@@ -117,7 +112,7 @@ impl Steps<'_> {
     }
 
     /// The call returned this, or ended without a result in this way.
-    fn ended(&mut self, result: Option<Value>, ending: Option<Expected>) -> Result<(), NoScenario> {
+    fn ended(&mut self, result: Option<Value>, ending: Option<Expected>) -> Result<(), String> {
         let Some(call) = self.call.take() else { return Ok(()) };
         let leaves_one = self.answers()?;
         let listed = self.asks.drain(..).filter(|ask| compare::is_listed(&ask.name));
@@ -127,7 +122,7 @@ impl Steps<'_> {
                 args: value(&ask.args)?,
             })
         });
-        let expect_calls = listed.collect::<Result<_, NoScenario>>()?;
+        let expect_calls = listed.collect::<Result<_, String>>()?;
         self.steps.push(Step {
             call: Some(call.name.clone()),
             args: Some(value(&call.args)?),
@@ -147,7 +142,7 @@ impl Steps<'_> {
 
     /// The answers of the call as faults. Returns whether one of them may be left over: a fault on an empty list
     /// answers nothing.
-    fn answers(&mut self) -> Result<bool, NoScenario> {
+    fn answers(&mut self) -> Result<bool, String> {
         let imports = simulated::imports();
         let mut faults: Vec<WrittenFault> = Vec::new();
         let mut leaves_one = false;
@@ -176,6 +171,6 @@ impl Steps<'_> {
     }
 }
 
-fn value<T: DeserializeOwned>(text: &RawValue) -> Result<T, NoScenario> {
-    serde_json::from_str(text.get()).map_err(|error| NoScenario(format!("a recorded value is no JSON: {error}")))
+fn value<T: DeserializeOwned>(text: &RawValue) -> Result<T, String> {
+    serde_json::from_str(text.get()).map_err(|error| format!("a recorded value is no JSON: {error}"))
 }

@@ -100,6 +100,32 @@ impl Summary {
         Some(lines.lines().map(str::trim).collect::<Vec<_>>().join(" "))
     }
 
+    /// The document of JUnit: a suite for each file, a case for each scenario.
+    pub fn to_junit(&self) -> String {
+        let errors = self.errors.len();
+        let tests = self.scenarios.len() + errors;
+        let took_ms = self.scenarios.iter().map(|outcome| outcome.took_ms).sum();
+        let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
+        let counts = counts(tests, self.failed, errors, took_ms);
+        // Writing to a String can't fail, here and below.
+        let _ = writeln!(xml, "<testsuites name=\"trueup\" {counts}>");
+        for outcomes in self.scenarios.chunk_by(|one, other| one.file == other.file) {
+            suite(&mut xml, outcomes);
+        }
+        if errors > 0 {
+            let counts = self::counts(errors, 0, errors, 0);
+            let _ = writeln!(xml, "  <testsuite name=\"errors\" {counts}>");
+            for error in &self.errors {
+                let error = escaped(error);
+                let _ = writeln!(xml, "    <testcase name=\"{error}\" classname=\"trueup\" time=\"0\">");
+                let _ = writeln!(xml, "      <error message=\"{error}\"/>\n    </testcase>");
+            }
+            xml.push_str("  </testsuite>\n");
+        }
+        xml.push_str("</testsuites>\n");
+        xml
+    }
+
     pub(crate) fn take(&mut self, outcome: Outcome) {
         let failed = usize::from(outcome.failure.is_some());
         self.failed += failed;
@@ -179,34 +205,6 @@ fn as_expected_and_was<S: Serializer>(differences: &[Difference], serializer: S)
         expected: &of.recorded,
         was: &of.replayed,
     }))
-}
-
-impl Summary {
-    /// The document of JUnit: a suite for each file, a case for each scenario.
-    pub fn to_junit(&self) -> String {
-        let errors = self.errors.len();
-        let tests = self.scenarios.len() + errors;
-        let took_ms = self.scenarios.iter().map(|outcome| outcome.took_ms).sum();
-        let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-        let counts = counts(tests, self.failed, errors, took_ms);
-        // Writing to a String can't fail, here and below.
-        let _ = writeln!(xml, "<testsuites name=\"trueup\" {counts}>");
-        for outcomes in self.scenarios.chunk_by(|one, other| one.file == other.file) {
-            suite(&mut xml, outcomes);
-        }
-        if errors > 0 {
-            let counts = self::counts(errors, 0, errors, 0);
-            let _ = writeln!(xml, "  <testsuite name=\"errors\" {counts}>");
-            for error in &self.errors {
-                let error = escaped(error);
-                let _ = writeln!(xml, "    <testcase name=\"{error}\" classname=\"trueup\" time=\"0\">");
-                let _ = writeln!(xml, "      <error message=\"{error}\"/>\n    </testcase>");
-            }
-            xml.push_str("  </testsuite>\n");
-        }
-        xml.push_str("</testsuites>\n");
-        xml
-    }
 }
 
 /// The outcomes of one file.

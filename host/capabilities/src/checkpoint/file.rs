@@ -41,7 +41,7 @@ const FILE_BYTES_MAX: u64 = (format::HEADER_BYTES + format::RECORD_HEAD_BYTES + 
 pub const TORN_TAILS_TOTAL: &str = "trueup_checkpoint_torn_tails_total";
 
 /// The file, and how its durability is ensured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The file.
     pub path: PathBuf,

@@ -256,7 +256,7 @@ fn to_scenario(args: &ToScenario, output: Output) -> Ending {
         guests = guests.with(&recorded, program);
         let scenario = match replayed {
             Err(ReplayError::Damaged(damage)) => Err(damage.to_string()),
-            _ => of_recording(&name, &segment).map_err(|why| why.to_string()),
+            _ => of_recording(&name, &segment),
         };
         match scenario {
             Ok(scenario) => scenarios.push(scenario),

@@ -1,5 +1,7 @@
 //! `[guests.ipam]`, `[adapter.ipam]`, `[backend.checkpoint]` and `[backend.cri]`.
 
+use trueup_capabilities::checkpoint::file;
+
 use super::*;
 
 /// The smallest valid configuration for pod addresses. The tests below change it.
@@ -37,11 +39,11 @@ fn pod_addresses_need_no_more_than_a_guest_and_a_list_of_interfaces() {
         warm: None,
     };
     assert_eq!(ipam.adapter, adapter);
-    let checkpoint = CheckpointAt::File {
+    let checkpoint = CheckpointAt::File(file::Settings {
         path: folder.join(".trueup/checkpoints/ipam"),
         shared_sync: true,
         keep_generations: 3,
-    };
+    });
     assert_eq!(ipam.checkpoint, checkpoint);
     assert_eq!(ipam.runtime_socket, None);
     assert!(!ipam.reads_from_runtime());
@@ -107,11 +109,11 @@ socket = "/run/crio.sock"
         eni("", -1, false, true, &[]),
     ];
     assert_eq!(ipam.enis, EnisFrom::Given(trueup_sources::enis::Enis { enis }));
-    let checkpoint = CheckpointAt::File {
+    let checkpoint = CheckpointAt::File(file::Settings {
         path: PathBuf::from("/var/lib/trueup/checkpoints/node-1"),
         shared_sync: false,
         keep_generations: 0,
-    };
+    });
     assert_eq!(ipam.checkpoint, checkpoint, "named as the instance");
     assert_eq!(ipam.runtime_socket, Some(PathBuf::from("/run/crio.sock")));
 }

@@ -100,11 +100,10 @@ impl Answers {
             let _ = reply.send(answer);
             return;
         }
-        let life = self.life;
         let waiting = Waiting {
             written,
             entry,
-            life,
+            life: self.life,
             answer,
             reply,
         };

@@ -185,17 +185,11 @@ impl Inventory {
         (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
     }
 
-    /// A copy without some interfaces.
-    pub(super) fn without(&self, ids: &BTreeSet<String>) -> Self {
-        let mut others = self.clone();
-        others.enis.retain(|id, _| !ids.contains(id));
-        others.addresses.retain(|_, of| !ids.contains(of));
-        others
-    }
-
-    /// A copy with what `other` has beyond it.
-    pub(super) fn with(&self, other: &Self) -> Self {
+    /// A copy with what `other` has beyond it, but for the interfaces `given_up`.
+    pub(super) fn with(&self, other: &Self, given_up: &BTreeSet<String>) -> Self {
         let mut both = other.clone();
+        both.enis.retain(|id, _| !given_up.contains(id));
+        both.addresses.retain(|_, of| !given_up.contains(of));
         both.enis.extend(self.enis.clone());
         both.addresses.extend(self.addresses.clone());
         both
@@ -331,7 +325,7 @@ mod tests {
         );
         assert_eq!(Inventory::wanted(&has.list(), &BTreeSet::new()), has);
         let given_up = BTreeSet::from(["b".to_owned(), "c".to_owned()]);
-        assert_eq!(has.without(&given_up), wanted(&[("a", -1, &[])]));
+        assert_eq!(Inventory::default().with(&has, &given_up), wanted(&[("a", -1, &[])]));
     }
 
     #[test]
@@ -357,7 +351,7 @@ mod tests {
     fn an_instance_built_anew_gets_what_pods_may_still_use() {
         let should = wanted(&[("a", 0, &["10.0.0.1"])]);
         let had = wanted(&[("a", 3, &["10.0.0.2"]), ("b", 1, &["10.0.1.1"])]);
-        let all = should.with(&had);
+        let all = should.with(&had, &BTreeSet::new());
         assert_eq!(
             shown(&Inventory::default().additions_to(&all)),
             ["a@0", "a:10.0.0.1", "a:10.0.0.2", "b@1", "b:10.0.1.1"]

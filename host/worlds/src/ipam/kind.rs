@@ -276,7 +276,7 @@ fn no_grants(ipam: &Ipam) -> Vec<NoGrant> {
 /// Where the store is, if it is whole or nothing was ever stored there.
 fn whole_store(at: &CheckpointAt) -> Result<String, Problem> {
     let path = match at {
-        CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path,
+        CheckpointAt::File(file::Settings { path, .. }) | CheckpointAt::JsonFile { path, .. } => path,
         CheckpointAt::Simulated => return Ok("simulated, in memory".to_owned()),
     };
     let stored = path.display().to_string();
@@ -291,7 +291,7 @@ fn whole_store(at: &CheckpointAt) -> Result<String, Problem> {
 /// A store in memory with what the configured one has. Another process may have that one open.
 fn copied(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
     let saved = match at {
-        CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => {
+        CheckpointAt::File(file::Settings { path, .. }) | CheckpointAt::JsonFile { path, .. } => {
             let kind = tools::kind_of(path).map_err(SetupError::failed)?;
             let looked = kind.map(|_| tools::look(path)).transpose();
             looked.map_err(SetupError::failed)?.map(|picture| picture.saved)
@@ -304,16 +304,7 @@ fn copied(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
 /// Opens a store. It is exclusive until it is dropped.
 fn open_store(at: &CheckpointAt, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
     let store: Result<Arc<dyn Store>, OpenError> = match at.clone() {
-        CheckpointAt::File {
-            path,
-            shared_sync,
-            keep_generations,
-        } => {
-            let settings = file::Settings {
-                path,
-                keep_generations,
-                shared_sync,
-            };
+        CheckpointAt::File(settings) => {
             file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
         }
         CheckpointAt::JsonFile { path, keep_generations } => {

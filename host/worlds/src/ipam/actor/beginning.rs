@@ -65,8 +65,7 @@ impl Actor {
         }
         self.is_begun = true;
         self.valid_entry = None;
-        let remembered = self.remembered.inventory().without(self.released.ids());
-        let should_have = self.wanted.with(&remembered);
+        let should_have = self.wanted.with(self.remembered.inventory(), self.released.ids());
         // The reading needs all of them: it drops allocations on addresses that no interface has.
         let additions = self.has.additions_to(&should_have);
         let remembered = self.remembered.add(&additions);
