@@ -169,7 +169,7 @@ impl Ready for Pods<'_> {
     }
 
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(setup) = self.setup.take() else {
+        let Some(mut setup) = self.setup.take() else {
             return Ok(kind::nothing());
         };
         let ipam = self.ipam;
@@ -180,9 +180,6 @@ impl Ready for Pods<'_> {
             ..ManagedGuest::new(active, managing, ipam.guest.failure.clone())
         };
         let settings = ipam.adapter.clone();
-        let backends = setup.backends;
-        let enis = setup.enis;
-        let mut problems = setup.problems;
         let context = with.context;
         let tell = with.report;
         let host_status = Arc::clone(&with.management.host_context.host_status);
@@ -192,7 +189,15 @@ impl Ready for Pods<'_> {
                 tell(Event::Own(WorldEvent::new("ipam", &event, message(&event))));
             };
             if context.is_once() {
-                let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
+                let once = super::once(
+                    settings,
+                    managed,
+                    setup.backends,
+                    setup.enis,
+                    context.stopped(),
+                    tell_of_pods,
+                );
+                let ended = once.await?;
                 // One pool is one key. Nothing is created in it, but a freed address is one allocation less.
                 let failed = usize::from(ended.error.is_some());
                 let succeeded = 1 - failed;
@@ -204,12 +209,19 @@ impl Ready for Pods<'_> {
                     ..Summary::default()
                 }));
             }
-            let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
+            let serving = super::serve(
+                settings,
+                managed,
+                setup.backends,
+                setup.enis,
+                context.stopped(),
+                tell_of_pods,
+            );
             let mut serving = std::pin::pin!(serving);
             loop {
                 tokio::select! {
                     served = &mut serving => return served.map(|()| None),
-                    Some(problem) = problems.recv() => {
+                    Some(problem) = setup.problems.recv() => {
                         host_status.interfaces(problem.clone());
                         if let Some(problem) = problem {
                             tell(Event::Problem(problem));

@@ -3,14 +3,13 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use trueup_work::socket::{OwnSocket, may_ask};
@@ -72,26 +71,18 @@ impl Mailbox {
 
 /// Serves until `closing` is true, then until the connections with a request have their answers.
 pub(super) async fn serve(mut listener: OwnSocket, mailbox: Mailbox, mut closing: watch::Receiver<bool>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
-        let permit = tokio::select! {
-            biased;
-            _ = closing.wait_for(|closing| *closing) => break,
-            Some(_) = connections.join_next() => continue,
-            permit = Arc::clone(&permits).acquire_owned() => permit,
-        };
-        // The semaphore is never closed.
-        let Ok(permit) = permit else { break };
         let stream = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => break,
-            (stream, _) = listener.accept() => stream,
+            Some(_) = connections.join_next() => continue,
+            (stream, _) = listener.accept(), if connections.len() < CONNECTIONS_MAX => stream,
         };
-        let (mailbox, closing) = (mailbox.clone(), closing.clone());
+        let mailbox = mailbox.clone();
+        let closing = closing.clone();
         connections.spawn(async move {
             connection(stream, &mailbox, closing).await;
-            drop(permit);
         });
     }
     drop(listener);
