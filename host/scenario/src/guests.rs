@@ -11,13 +11,13 @@ use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::{Backends, Host, async_trait};
-use trueup_engine::Engine;
+use trueup_engine::{CallError, Engine};
 use trueup_instance::dispatch::{self, InvokeError};
-use trueup_instance::{Instance, Program, Start, StartError, with_causes};
+use trueup_instance::{Instance, Program, Start, StartError};
 use trueup_journal::{Event, Tape};
 
 use crate::file::{Asked, Scenario, limits};
-use crate::stage::{Actor, NotStarted, Stage, Started, World};
+use crate::stage::{Actor, Stage, Started, World};
 
 /// Loads a guest by its name in a scenario, or says in one line why it can't run here.
 pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;
@@ -83,7 +83,8 @@ impl Stage for Guests {
     }
 
     async fn start(&self, scenario: &Scenario, world: &World, snapshot: Option<&str>) -> Started {
-        let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
+        let broken = |why| StartError::from(CallError::Trap(why));
+        let program = self.program(&scenario.guest).map_err(broken)?;
         // A world has one instance at a time: the next one takes over its gauges.
         let identity = program.identity("scenario");
         let backends = Backends {
@@ -92,7 +93,7 @@ impl Stage for Guests {
             ..world.backends.clone()
         };
         // They were read together with the scenario.
-        let limits = limits(&scenario.limits).map_err(|error| NotStarted::Broken(error.to_string()))?;
+        let limits = limits(&scenario.limits).map_err(|error| broken(error.to_string()))?;
         let settings = Value::Object(scenario.config.clone());
         let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
         let start = Start {
@@ -100,15 +101,10 @@ impl Stage for Guests {
             snapshot,
             cpu_max: Duration::from_millis(limits.cpu_ms),
         };
-        match Instance::start(&self.engine, &program, host, start).await {
-            Ok(instance) => {
-                let clock = Arc::clone(&world.clock);
-                Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
-            }
-            Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
-            Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
-            Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(error))),
-        }
+        let started = Instance::start(&self.engine, &program, host, start).await;
+        let instance = started.map_err(|(_, error)| error)?;
+        let clock = Arc::clone(&world.clock);
+        Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
     }
 }
 

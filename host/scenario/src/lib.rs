@@ -32,7 +32,7 @@ use futures_util::stream::{self, StreamExt as _};
 pub use guests::{Guests, Load, full_name};
 pub use recorded::of_recording;
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
-pub use stage::{Actor, NotStarted, Stage, Started, World};
+pub use stage::{Actor, Stage, Started, World};
 use trueup_sources::yaml::FieldError;
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 use trueup_instance::dispatch::InvokeError;
-use trueup_instance::with_causes;
+use trueup_instance::{StartError, with_causes};
 
 use crate::compare;
 use crate::file::{Ending, Scenario, Step, WrittenFault};
 use crate::report::{Failure, Problem};
 use crate::simulated;
-use crate::stage::{Actor, NotStarted, Stage, World};
+use crate::stage::{Actor, Stage, World};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -110,14 +110,18 @@ impl Run<'_> {
                 self.actor = Some(actor);
                 Ok(())
             }
-            (Some(wanted), Err(NotStarted::Init(error))) if error.contains(wanted) => Ok(()),
-            (Some(wanted), Err(NotStarted::Init(error))) => Err(said(format!(
+            (Some(wanted), Err(StartError::Settings { error, .. })) if error.contains(wanted) => Ok(()),
+            (Some(wanted), Err(StartError::Settings { error, .. })) => Err(said(format!(
                 "the error of init differs:\n  expected {wanted:?} in it\n  was      {error:?}"
             ))),
             (Some(wanted), Ok(_)) => Err(said(format!(
                 "init took the config, but was to refuse it with {wanted:?} in its error"
             ))),
-            (_, Err(error)) => Err(said(error.to_string())),
+            (_, Err(error)) => Err(said(match error {
+                StartError::Settings { error, .. } => format!("init refused the config: {error}"),
+                StartError::Snapshot { error, .. } => format!("restore refused the old instance's snapshot: {error}"),
+                StartError::Call(error) => with_causes(error),
+            })),
         }
     }
 

@@ -42,15 +42,19 @@ impl Stage for Echoes {
         scenario: &Scenario,
         world: &World,
         snapshot: Option<&str>,
-    ) -> Result<Box<dyn Actor>, NotStarted> {
+    ) -> Result<Box<dyn Actor>, StartError> {
         if let Some(refusal) = scenario.config.get("refuse") {
-            return Err(NotStarted::Init(refusal.to_string()));
+            return Err(StartError::Settings {
+                guest: "echo".to_owned(),
+                error: refusal.to_string(),
+            });
         }
         let counter = match snapshot {
             None => 0,
-            Some(text) => text
-                .parse()
-                .map_err(|_| NotStarted::Restore(format!("{text:?} is no number")))?,
+            Some(text) => text.parse().map_err(|_| StartError::Snapshot {
+                guest: "echo".to_owned(),
+                error: format!("{text:?} is no number"),
+            })?,
         };
         let (asked, timers) = (Vec::new(), BTreeSet::new());
         Ok(Box::new(Echo {

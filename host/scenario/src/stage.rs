@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::{Backends, async_trait, nftables, renderer};
+use trueup_instance::StartError;
 use trueup_instance::dispatch::InvokeError;
 
 use crate::file::{Asked, NOW_MS, Scenario};
@@ -29,21 +30,7 @@ pub trait Stage: Send + Sync {
 }
 
 /// A new instance, or why it did not start.
-pub type Started = Result<Box<dyn Actor>, NotStarted>;
-
-/// Why an instance did not start.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotStarted {
-    /// `lifecycle.init` returned an error.
-    #[error("init refused the config: {0}")]
-    Init(String),
-    /// `lifecycle.restore` returned an error.
-    #[error("restore refused the old instance's snapshot: {0}")]
-    Restore(String),
-    /// It trapped, or could not be created.
-    #[error("{0}")]
-    Broken(String),
-}
+pub type Started = Result<Box<dyn Actor>, StartError>;
 
 /// One instance of a guest.
 #[async_trait]

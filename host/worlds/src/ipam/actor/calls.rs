@@ -12,7 +12,6 @@ use trueup_work::status::pods::Stats;
 
 use super::Actor;
 use crate::ipam::guest::{Nothing, PodIpInfo, Stats as Counts};
-use crate::ipam::protocol::ShownGuest;
 use crate::ipam::{PHASE, READS_STORE};
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
@@ -20,16 +19,6 @@ use crate::ipam::{PHASE, READS_STORE};
 const CALL_MAX: Duration = Duration::from_secs(60);
 
 impl Actor {
-    /// The guest, for display.
-    pub(super) fn guest(&self) -> ShownGuest {
-        let guest = &self.slot.instances().program.guest;
-        ShownGuest {
-            name: guest.name.clone(),
-            version: guest.version.clone(),
-            digest: guest.digest.to_string(),
-        }
-    }
-
     /// How long an address rests after its release, from the guest's settings.
     pub(super) fn cooling_period_ms(&self) -> u64 {
         /// The guest's own default: section 3 of its specification.

@@ -13,7 +13,7 @@ use trueup_work::status::pods::{Event, Stats};
 use super::{Actor, Mail, Task, Worked};
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{AddressInfo, Assignment, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo};
-use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal, Shown};
+use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal, Shown, ShownGuest};
 use crate::ipam::spool::Release;
 
 /// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.
@@ -217,11 +217,17 @@ impl Actor {
         // The guest also knows of addresses that pods gave back before this process.
         let resting = enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
         let stats = self.holders.stats(&has, rest_ms, Instant::now());
+        let version = self.slot.instances();
+        let guest = &version.program.guest;
         let runtime = self.managed.runtime.as_ref();
         let missing = runtime.map(|_| self.holders.missing(Instant::now()));
         Ok(Shown {
             instance: self.settings.instance.clone(),
-            guest: self.guest(),
+            guest: ShownGuest {
+                name: guest.name.clone(),
+                version: guest.version.clone(),
+                digest: guest.digest.to_string(),
+            },
             read: self.unread.is_none(),
             error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
             stats: Stats {
