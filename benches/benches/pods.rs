@@ -12,6 +12,7 @@ use trueup_benches::plugin::{self, Plugin};
 use trueup_benches::pods::{self, Stage};
 use trueup_benches::table::{self, against, row, times};
 use trueup_capabilities::checkpoint::Simulated;
+use trueup_worlds::ipam::Serving;
 
 /// How much to measure.
 struct Effort {
@@ -154,11 +155,14 @@ fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let (_list, enis) = tokio::sync::watch::channel(pods::enis(1_000));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (told, listening) = std::sync::mpsc::channel();
-    let host = stage.runtime.spawn(trueup_worlds::ipam::serve(
+    let serving = Serving {
         settings,
-        instances,
+        managed: instances.into(),
         backends,
         enis,
+    };
+    let host = stage.runtime.spawn(trueup_worlds::ipam::serve(
+        serving,
         async {
             // The sender is dropped on a failure, which also stops the server.
             let _ = stopped.await;

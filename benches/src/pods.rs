@@ -18,7 +18,7 @@ use trueup_capabilities::checkpoint::file::{File, Settings as FileSettings};
 use trueup_instance::{Instance, Instances};
 use trueup_sources::enis::{Eni, Enis};
 use trueup_worlds::ipam::guest as ipam;
-use trueup_worlds::ipam::{Served, Settings};
+use trueup_worlds::ipam::{Served, Serving, Settings};
 
 use crate::stage::{self, Shipped};
 
@@ -77,7 +77,14 @@ impl Stage {
         let (_list, enis) = watch::channel(enis(addresses));
         let (settings, instances, backends) = self.parts(folder, store)?;
         self.runtime.block_on(async {
-            let mut served = Served::start(settings, instances, backends, enis, events)?;
+            let managed = instances.into();
+            let serving = Serving {
+                settings,
+                managed,
+                backends,
+                enis,
+            };
+            let mut served = Served::start(serving, events)?;
             served.is_up().await;
             Ok(Arc::new(served))
         })

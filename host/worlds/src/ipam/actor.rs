@@ -27,7 +27,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use trueup_base::text::counted;
-use trueup_capabilities::Backends;
 use trueup_config::IpamAdapter as Settings;
 use trueup_sources::enis::Enis;
 use trueup_work::lifecycle::failure::Failure;
@@ -35,7 +34,6 @@ use trueup_work::setup::SetupError;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::pods::{Event, Stats};
 
-use super::ManagedGuest;
 use super::durability::Answers;
 use super::enis::{Addition, Inventory};
 use super::guest::AddEni;
@@ -43,6 +41,7 @@ use super::holders::Holders;
 use super::protocol::{Answer, Command};
 use super::spool::{Release, Spool};
 use super::state_file::{Released, Remembered};
+use super::{ManagedGuest, Serving};
 
 /// The pause before a failed reading of the store is tried again.
 pub const READING_RETRY: Duration = Duration::from_secs(5);
@@ -183,27 +182,23 @@ impl Actor {
     ///
     /// # Errors
     /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
-    pub(super) fn new(
-        settings: Settings,
-        managed: ManagedGuest,
-        backends: Backends,
-        enis: watch::Receiver<Enis>,
-        events: mpsc::UnboundedSender<Event>,
-    ) -> Result<Self, SetupError> {
+    pub(super) fn new(of: Serving, events: mpsc::UnboundedSender<Event>) -> Result<Self, SetupError> {
+        let settings = of.settings;
+        let managed = of.managed;
         let version = managed.active.instances();
         let plans = managed.active.plan.is_some();
         let (released, remembered) = open_state(&settings, &version.state_dir, plans)?;
         let spool = settings.spool_dir.as_deref().map(|dir| Spool::new(dir, plans));
         let holders = Holders::new(&version.state_dir, &settings.instance, plans);
-        let answers = Answers::new(backends.checkpoint.clone());
-        let slot = InstanceSlot::new(Arc::clone(&managed.active), &settings.instance, backends);
+        let answers = Answers::new(of.backends.checkpoint.clone());
+        let slot = InstanceSlot::new(Arc::clone(&managed.active), &settings.instance, of.backends);
         Ok(Self {
             settings,
             slot,
             was_read: false,
             pod: None,
             answers,
-            enis,
+            enis: of.enis,
             wanted: Inventory::default(),
             has: Inventory::default(),
             refused: Vec::new(),

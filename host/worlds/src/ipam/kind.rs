@@ -22,7 +22,7 @@ use trueup_work::needs::{Needs, NoGrant, Probe, Problem};
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::{Event as PodEvent, ManagedGuest, actor, guest_settings};
+use super::{Event as PodEvent, ManagedGuest, Serving, actor, guest_settings};
 use crate::ipam::guest;
 
 /// Addresses for pods.
@@ -146,11 +146,14 @@ impl Ready for Pods<'_> {
             let Some(setup) = self.setup.take() else { return Ok(()) };
             let active = Arc::clone(&setup.version.active);
             let policy = self.ipam.guest.failure.clone();
-            let managed = ManagedGuest::new(Arc::clone(&active), setup.version.unmanaged(), policy);
-            let settings = self.ipam.adapter.clone();
-            let key = settings.instance.clone();
-            let stop = std::future::pending();
-            let ended = super::once(settings, managed, setup.backends, setup.enis, stop, |_| {}).await?;
+            let serving = Serving {
+                settings: self.ipam.adapter.clone(),
+                managed: ManagedGuest::new(Arc::clone(&active), setup.version.unmanaged(), policy),
+                backends: setup.backends,
+                enis: setup.enis,
+            };
+            let key = serving.settings.instance.clone();
+            let ended = super::once(serving, std::future::pending(), |_| {}).await?;
             let found = active.plan.as_ref().map(|plan| plan.take(&key));
             let (writes, _) = found.unwrap_or_default();
             // The copy that the plan reads is always whole.
@@ -169,7 +172,7 @@ impl Ready for Pods<'_> {
     }
 
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(mut setup) = self.setup.take() else {
+        let Some(setup) = self.setup.take() else {
             return Ok(kind::nothing());
         };
         let ipam = self.ipam;
@@ -179,7 +182,13 @@ impl Ready for Pods<'_> {
             runtime: ipam.runtime_socket.as_ref().map(|_| setup.runtime),
             ..ManagedGuest::new(active, managing, ipam.guest.failure.clone())
         };
-        let settings = ipam.adapter.clone();
+        let serving = Serving {
+            settings: ipam.adapter.clone(),
+            managed,
+            backends: setup.backends,
+            enis: setup.enis,
+        };
+        let mut problems = setup.problems;
         let context = with.context;
         let tell = with.report;
         let host_status = Arc::clone(&with.management.host_context.host_status);
@@ -189,15 +198,7 @@ impl Ready for Pods<'_> {
                 tell(Event::Own(WorldEvent::new("ipam", &event, message(&event))));
             };
             if context.is_once() {
-                let once = super::once(
-                    settings,
-                    managed,
-                    setup.backends,
-                    setup.enis,
-                    context.stopped(),
-                    tell_of_pods,
-                );
-                let ended = once.await?;
+                let ended = super::once(serving, context.stopped(), tell_of_pods).await?;
                 // One pool is one key. Nothing is created in it, but a freed address is one allocation less.
                 let failed = usize::from(ended.error.is_some());
                 let succeeded = 1 - failed;
@@ -209,19 +210,12 @@ impl Ready for Pods<'_> {
                     ..Summary::default()
                 }));
             }
-            let serving = super::serve(
-                settings,
-                managed,
-                setup.backends,
-                setup.enis,
-                context.stopped(),
-                tell_of_pods,
-            );
+            let serving = super::serve(serving, context.stopped(), tell_of_pods);
             let mut serving = std::pin::pin!(serving);
             loop {
                 tokio::select! {
                     served = &mut serving => return served.map(|()| None),
-                    Some(problem) = setup.problems.recv() => {
+                    Some(problem) = problems.recv() => {
                         host_status.interfaces(problem.clone());
                         if let Some(problem) = problem {
                             tell(Event::Problem(problem));

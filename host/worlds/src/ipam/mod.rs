@@ -45,27 +45,31 @@ pub use trueup_work::status::pods::{Event, Stats};
 use self::actor::Actor;
 use self::server::{Mailbox, QUEUE_MAX};
 
-/// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
-/// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
-/// store and container runtime. `instances.name` is [`crate::ipam::guest::NAME`].
+/// What serving pods needs.
+pub struct Serving {
+    /// How they are served.
+    pub settings: Settings,
+    /// The guest. The name of its instances is [`crate::ipam::guest::NAME`].
+    pub managed: ManagedGuest,
+    /// With the instance's own store and container runtime.
+    pub backends: Backends,
+    /// This node's network interfaces.
+    pub enis: watch::Receiver<Enis>,
+}
+
+/// Serves pods until `stop`: brings the guest up, gives it the current interfaces, makes it read its store, works the
+/// spool off, then listens. From then on it follows the interfaces.
 ///
 /// A store that can't be read does not end this: the socket exists, and requests get the answer to try again.
 ///
 /// # Errors
 /// If nothing could be begun: the socket, the file of released interfaces, or that of interfaces that pods may use
 /// can't be used.
-pub async fn serve(
-    settings: Settings,
-    managed: impl Into<ManagedGuest>,
-    backends: Backends,
-    enis: watch::Receiver<Enis>,
-    stop: impl Future<Output = ()>,
-    tell: impl FnMut(Event),
-) -> Result<(), SetupError> {
-    let socket = settings.socket.clone();
+pub async fn serve(of: Serving, stop: impl Future<Output = ()>, tell: impl FnMut(Event)) -> Result<(), SetupError> {
+    let socket = of.settings.socket.clone();
     let socket_path = SocketPath::take(&socket).await?;
     let (events, received) = mpsc::unbounded_channel();
-    let mut served = Served::start(settings, managed, backends, enis, events.clone())?;
+    let mut served = Served::start(of, events.clone())?;
     let serving = async {
         let mut stop = std::pin::pin!(stop);
         tokio::select! {
@@ -118,15 +122,9 @@ impl Served {
     ///
     /// # Errors
     /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
-    pub fn start(
-        settings: Settings,
-        managed: impl Into<ManagedGuest>,
-        backends: Backends,
-        enis: watch::Receiver<Enis>,
-        events: mpsc::UnboundedSender<Event>,
-    ) -> Result<Self, SetupError> {
-        let instance = settings.instance.clone();
-        let mut actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+    pub fn start(of: Serving, events: mpsc::UnboundedSender<Event>) -> Result<Self, SetupError> {
+        let instance = of.settings.instance.clone();
+        let mut actor = Actor::new(of, events)?;
         let not_serving = actor.not_serving.subscribe();
         let (mail, received) = mpsc::channel(QUEUE_MAX);
         let (up, is_up) = watch::channel(false);
@@ -169,16 +167,9 @@ impl Served {
 ///
 /// # Errors
 /// As [`serve`].
-pub async fn once(
-    settings: Settings,
-    managed: impl Into<ManagedGuest>,
-    backends: Backends,
-    enis: watch::Receiver<Enis>,
-    stop: impl Future<Output = ()>,
-    tell: impl FnMut(Event),
-) -> Result<Summary, SetupError> {
+pub async fn once(of: Serving, stop: impl Future<Output = ()>, tell: impl FnMut(Event)) -> Result<Summary, SetupError> {
     let (events, received) = mpsc::unbounded_channel();
-    let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+    let actor = Actor::new(of, events)?;
     Ok(crate::reporting(received, tell, actor.run_once(stop)).await)
 }
 

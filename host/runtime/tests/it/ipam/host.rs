@@ -19,7 +19,7 @@ use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
 use trueup_work::swap::FallBack;
 use trueup_worlds::ipam::guest as ipam;
-use trueup_worlds::ipam::{Event, ManagedGuest, Served, Settings, WarmTargets, guest_settings};
+use trueup_worlds::ipam::{Event, ManagedGuest, Served, Serving, Settings, WarmTargets, guest_settings};
 
 use super::disk::{ANSWER_BYTES, Disk};
 
@@ -173,10 +173,19 @@ impl Stage {
         (self.start_with(managing).await, manager)
     }
 
+    /// What serving pods needs.
+    pub(crate) fn serving(&self, managed: impl Into<ManagedGuest>) -> Serving {
+        Serving {
+            settings: self.settings(),
+            managed: managed.into(),
+            backends: self.backends(),
+            enis: self.enis.subscribe(),
+        }
+    }
+
     async fn start_with(&self, managing: impl Into<ManagedGuest>) -> Host {
         let (tell, events) = mpsc::unbounded_channel();
-        let mut served =
-            Served::start(self.settings(), managing, self.backends(), self.enis.subscribe(), tell).unwrap();
+        let mut served = Served::start(self.serving(managing), tell).unwrap();
         tokio::time::timeout(GUARD, served.is_up()).await.unwrap();
         Host { served, events }
     }

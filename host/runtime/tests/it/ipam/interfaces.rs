@@ -160,13 +160,7 @@ async fn a_given_up_interface_does_not_return_until_it_left_the_list() {
 
     std::fs::write(stage.settings().released_file, "{").unwrap();
     let (tell, _events) = tokio::sync::mpsc::unbounded_channel();
-    let refused = trueup_worlds::ipam::Served::start(
-        stage.settings(),
-        stage.instances(),
-        stage.backends(),
-        stage.enis.subscribe(),
-        tell,
-    );
+    let refused = trueup_worlds::ipam::Served::start(stage.serving(stage.instances()), tell);
     let error = refused.err().expect("a damaged file is not passed over").to_string();
     assert!(
         error.contains("released.json") && error.contains("repair it"),

@@ -256,14 +256,9 @@ async fn what_was_lost_before_it_was_durable_is_an_error_and_undone() {
 async fn once_reads_and_ends() {
     let stage = stage();
     let mut events = Vec::new();
-    let summary = ipam::once(
-        stage.settings(),
-        stage.instances(),
-        stage.backends(),
-        stage.enis.subscribe(),
-        std::future::pending(),
-        |event| events.push(event),
-    )
+    let summary = ipam::once(stage.serving(stage.instances()), std::future::pending(), |event| {
+        events.push(event)
+    })
     .await
     .unwrap();
     assert_eq!(
@@ -274,16 +269,9 @@ async fn once_reads_and_ends() {
     assert!(!stage.settings().socket.exists());
 
     stage.disk.fail_restores(Some(Error::Unavailable("gone".to_owned())));
-    let summary = ipam::once(
-        stage.settings(),
-        stage.instances(),
-        stage.backends(),
-        stage.enis.subscribe(),
-        std::future::ready(()),
-        |_| {},
-    )
-    .await
-    .unwrap();
+    let summary = ipam::once(stage.serving(stage.instances()), std::future::ready(()), |_| {})
+        .await
+        .unwrap();
     assert_eq!(summary.error.as_deref(), Some("stopped before its end"));
 }
 

@@ -31,13 +31,13 @@ fn stage() -> Stage {
 async fn listen(stage: &Stage) -> Result<Listening, String> {
     let (stop, stopped) = oneshot::channel::<()>();
     let (tell, mut told) = mpsc::unbounded_channel();
-    let (settings, instances, backends) = (stage.settings(), stage.instances(), stage.backends());
-    let (socket, enis) = (settings.socket.clone(), stage.enis.subscribe());
+    let of = stage.serving(stage.instances());
+    let socket = of.settings.socket.clone();
     let serving = tokio::spawn(async move {
         let stop = async {
             let _ = stopped.await;
         };
-        let served = ipam::serve(settings, instances, backends, enis, stop, move |event| {
+        let served = ipam::serve(of, stop, move |event| {
             let _ = tell.send(event);
         });
         served.await.map_err(|error| error.to_string())

@@ -92,16 +92,9 @@ async fn once_works_the_spool_off() {
     host.add("c1").await;
     host.stop().await;
     let file = leave(&stage, "c1");
-    let summary = trueup_worlds::ipam::once(
-        stage.settings(),
-        stage.instances(),
-        stage.backends(),
-        stage.enis.subscribe(),
-        std::future::pending(),
-        |_| {},
-    )
-    .await
-    .unwrap();
+    let summary = trueup_worlds::ipam::once(stage.serving(stage.instances()), std::future::pending(), |_| {})
+        .await
+        .unwrap();
     assert_eq!((summary.released, summary.stats.assigned, summary.error), (1, 0, None));
     assert!(!file.exists());
 }
