@@ -10,8 +10,8 @@
 use serde_json::Value as Json;
 use trueup_sources::yaml::{Node, Value};
 
+use crate::file;
 use crate::report::{Observed, Outcome};
-use crate::{document, file};
 
 /// A file with what was written into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub fn accept(text: &str, outcomes: &[&Outcome]) -> Accepted {
     let mut text = text.to_owned();
     let mut values = 0;
     let mut refused = Vec::new();
-    if let Ok(root) = document::parse(&text) {
+    if let Ok(root) = file::tree(&text) {
         for (line, pointer, value) in outcomes.iter().flat_map(|outcome| changes(&root, outcome)) {
             match changed(&text, &pointer, value) {
                 Ok(new) => {
@@ -76,7 +76,7 @@ fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<(u64, String, &'a Json)
 
 /// The text with one value changed.
 fn changed(text: &str, pointer: &str, value: &Json) -> Result<String, String> {
-    let root = document::parse(text).map_err(|error| error.to_string())?;
+    let root = file::tree(text).map_err(|error| error.to_string())?;
     let node = find(&root, pointer).ok_or("the expectation is not there any more")?;
     if node.to_json().to_string().contains("${") {
         return Err("the expectation holds `${...}`".to_owned());
@@ -91,7 +91,7 @@ fn changed(text: &str, pointer: &str, value: &Json) -> Result<String, String> {
             continue;
         };
         let text = format!("{before}{indent}{new}{after}");
-        let is_wanted = document::parse(&text).is_ok_and(|root| root.to_json() == wanted);
+        let is_wanted = file::tree(&text).is_ok_and(|root| root.to_json() == wanted);
         if is_wanted && file::parse(&text).is_ok() {
             return Ok(text);
         }

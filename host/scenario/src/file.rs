@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, FieldError, Node};
 
-use crate::document;
 use crate::simulated::{self, Check};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
@@ -20,7 +19,7 @@ use crate::simulated::{self, Check};
 /// # Errors
 /// The first invalid part, with its line.
 pub fn parse(file: &str) -> Result<Vec<Scenario>, FieldError> {
-    let root = document::parse(file)?;
+    let root = tree(file)?;
     let scenarios: Vec<Scenario> = match &root.value {
         yaml::Value::List(items) => {
             let read = (0..).zip(items);
@@ -38,6 +37,30 @@ pub fn parse(file: &str) -> Result<Vec<Scenario>, FieldError> {
         }
     }
     Ok(scenarios)
+}
+
+/// Reads a document, YAML or JSON, as a tree with line numbers. JSON is read as YAML.
+pub(crate) fn tree(text: &str) -> Result<Node, FieldError> {
+    let mut options = serde_saphyr::options! {
+        // `yes`, `no`, `on` and `n` are names in a scenario, not booleans.
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    if let Some(budget) = &mut options.budget {
+        // One `desired` with a hundred references is normal in a scenario, not an attack. The limits on nodes and on
+        // replayed events still bound the expansion of aliases.
+        budget.enforce_alias_anchor_ratio = false;
+        // The largest scenarios of this project have 12,000 nodes; no file written by hand has more than this.
+        budget.max_nodes = 2_000_000;
+        budget.max_events = 4_000_000;
+    }
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        // The message repeats the position after its first line, and the line already precedes it.
+        let message = error.without_snippet().to_string();
+        let mut wrong = FieldError::custom(message.lines().next().unwrap_or_default());
+        wrong.line = error.location().map(|location| location.line());
+        wrong
+    })
 }
 
 /// An error about the value of a key, or about the object if the key is missing.

@@ -380,3 +380,52 @@ fn every_scenario_of_the_project_can_be_read() {
     );
     assert!(files.iter().map(|file| file.scenarios.len()).sum::<usize>() > 40);
 }
+
+#[test]
+fn values_are_those_of_json() {
+    let text = "a: [1, -2, 0.5, 5.0, yes, n, true, ~, null, \"7\", 0x10]\n\
+                80: \"adv_check\"\n\
+                10.0.0.5: 10.0.0.6\n\
+                '': {x: 18446744073709551615}\n";
+    let expected = json!({
+        "a": [1, -2, 0.5, 5.0, "yes", "n", true, null, null, "7", 16],
+        "80": "adv_check",
+        "10.0.0.5": "10.0.0.6",
+        "": {"x": u64::MAX},
+    });
+    assert_eq!(tree(text).unwrap().to_json(), expected);
+}
+
+#[test]
+fn json_is_read_as_the_yaml_that_it_is() {
+    let value = json!({"a": [1, {"b": null, "c": "\u{1f600} \"\\/\n\t:"}], "d": {}, "e": [], "f": -1.5});
+    let pretty = serde_json::to_string_pretty(&value).unwrap();
+    assert_eq!(tree(&pretty).unwrap().to_json(), value);
+    assert_eq!(tree(&value.to_string()).unwrap().to_json(), value);
+    assert_eq!(tree(&pretty.replace("  ", "\t")).unwrap().to_json(), value);
+    assert_eq!(
+        tree(r#"{"a":"\ud83d\ude00\/"}"#).unwrap().to_json(),
+        json!({"a": "\u{1f600}/"})
+    );
+}
+
+#[test]
+fn every_node_knows_its_line() {
+    let node = tree("a: 1\nb:\n  - &x {c: 2}\n  - *x\n").unwrap();
+    let yaml::Value::Map(entries) = &node.value else {
+        panic!("{node:?}")
+    };
+    assert_eq!(entries.iter().map(|entry| entry.line).collect::<Vec<_>>(), [1, 2]);
+    let yaml::Value::List(items) = &entries[1].value.value else {
+        panic!("{node:?}")
+    };
+    assert_eq!(items.iter().map(|item| item.line).collect::<Vec<_>>(), [3, 4]);
+}
+
+#[test]
+fn what_is_no_document_is_an_error_on_its_line() {
+    let line = |text| tree(text).unwrap_err().line;
+    assert_eq!(line("a: 1\nb: [1\n"), Some(2));
+    assert_eq!(line("a: 1\na: 2\n"), Some(2));
+    assert_eq!(line("a: *missing\n"), Some(1));
+}

@@ -10,7 +10,6 @@
 
 mod accept;
 mod compare;
-mod document;
 mod file;
 mod find;
 mod guests;
