@@ -99,8 +99,8 @@ pub enum EnisFrom {
 /// `[backend.checkpoint]`: where the guest's checkpoint is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointAt {
-    /// `kind = "file"`: in a file in our own format. Defaults: `checkpoints/INSTANCE` in the state folder, a shared sync
-    /// of concurrent requests, and 3 old checkpoints beside it.
+    /// `kind = "file"`: in a file in our own format. Defaults: `checkpoints/INSTANCE` in the state folder, a shared
+    /// sync of concurrent requests, and 3 old checkpoints beside it.
     File(file::Settings),
     /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
     JsonFile {

@@ -5,10 +5,10 @@
 //! simulated time.
 //!
 //! ```text
-//! next, leading:     renew deadline over -> give up     another holds it -> give up
-//!                    a renewal is due    -> renew       else             -> hold on
-//! next, not leading: a look is due       -> observe     no holder, its holder's time over, or mine of before -> acquire
-//!                    else                -> wait
+//! leading:     renew deadline over -> give up     another holds it -> give up
+//!              a renewal is due    -> renew       else             -> hold on
+//! not leading: a look is due       -> observe     no holder, its holder's time over, or mine of before -> acquire
+//!              else                -> wait
 //!
 //! Observe ........ observed | failed
 //! Acquire, Renew . draft -> wrote | conflicted | failed

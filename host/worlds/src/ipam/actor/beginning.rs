@@ -141,8 +141,9 @@ impl Actor {
         match read {
             Ok(()) => {
                 self.unread = None;
-                // Later instances read it too, whatever phase they were set to. Otherwise phase 1 would ask the container
-                // runtime again, which does not know yet what was just assigned, and still knows what was just freed.
+                // Later instances read it too, whatever phase they were set to. Otherwise phase 1 would ask the
+                // container runtime again, which does not know yet what was just assigned, and still knows what was
+                // just freed.
                 self.was_read = true;
                 // A candidate beside it gets the same settings.
                 self.slot.go_on_as(reads_store(&self.slot.instances()));
