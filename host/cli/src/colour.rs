@@ -6,7 +6,8 @@
 
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor::{self, Green, Red, Yellow};
+use anstyle::Style;
 
 /// Sets what `--color` says, for the whole process.
 pub(crate) fn choose(choice: clap::ColorChoice) {
@@ -23,46 +24,40 @@ pub(crate) fn is_on<S: RawStream>(stream: &S) -> bool {
     AutoStream::choice(stream) != ColorChoice::Never
 }
 
+/// What lines of each colour begin with. None of these is the beginning of another.
+type Marks = &'static [(AnsiColor, &'static [&'static str])];
+
 /// A line about a change or a difference: green is new, red is gone or was expected, yellow has changed.
 pub(crate) fn change(line: &str) -> String {
-    const MARKS: [(&str, AnsiColor); 6] = [
-        ("+ ", AnsiColor::Green),
-        ("- ", AnsiColor::Red),
-        ("~ ", AnsiColor::Yellow),
-        ("recorded: ", AnsiColor::Red),
-        ("asked: ", AnsiColor::Green),
-        ("replayed: ", AnsiColor::Green),
+    const MARKS: Marks = &[
+        (Green, &["+ ", "asked: ", "replayed: "]),
+        (Red, &["- ", "recorded: "]),
+        (Yellow, &["~ "]),
     ];
     // A field with both of its values in one line.
     let has_both = line.contains(": recorded ") && line.contains(", replayed ");
-    let marks: &[_] = if has_both { &[("", AnsiColor::Yellow)] } else { &MARKS };
-    painted(line, marks, true)
+    painted(line, if has_both { &[(Yellow, &[""])] } else { MARKS }, true)
 }
 
 /// A line whose first word says how bad it is: that word is red, yellow or green.
 pub(crate) fn severity(line: &str) -> String {
-    const WORDS: [(&str, AnsiColor); 10] = [
-        ("error:", AnsiColor::Red),
-        ("failed ", AnsiColor::Red),
-        ("FAILED ", AnsiColor::Red),
-        ("problem ", AnsiColor::Red),
-        ("not well:", AnsiColor::Red),
-        ("warning:", AnsiColor::Yellow),
-        ("warning ", AnsiColor::Yellow),
-        ("ok ", AnsiColor::Green),
-        ("all is well", AnsiColor::Green),
-        ("nothing is wrong", AnsiColor::Green),
+    const WORDS: Marks = &[
+        (Red, &["error:", "failed ", "FAILED ", "problem ", "not well:"]),
+        (Yellow, &["warning:", "warning "]),
+        (Green, &["ok ", "all is well", "nothing is wrong"]),
     ];
-    painted(line, &WORDS, false)
+    painted(line, WORDS, false)
 }
 
 /// The line with the colour of the first of `marks` that it begins with: the whole line, or only the mark.
-fn painted(line: &str, marks: &[(&str, AnsiColor)], whole: bool) -> String {
+fn painted(line: &str, marks: Marks, whole: bool) -> String {
     let text = line.trim_start();
-    let Some((mark, colour)) = marks.iter().find(|(mark, _)| text.starts_with(mark)) else {
+    let begins = |mark: &&&str| text.starts_with(**mark);
+    let of_colour = |(colour, of): &(AnsiColor, &'static [&'static str])| Some((*colour, *of.iter().find(begins)?));
+    let Some((colour, mark)) = marks.iter().find_map(of_colour) else {
         return line.to_owned();
     };
-    let style = Style::new().fg_color(Some((*colour).into()));
+    let style = Style::new().fg_color(Some(colour.into()));
     let (indent, text) = line.split_at(line.len() - text.len());
     let (coloured, rest) = text.split_at(if whole { text.len() } else { mark.len() });
     format!("{indent}{style}{coloured}{style:#}{rest}")

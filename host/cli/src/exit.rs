@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use trueup_base::text;
+use trueup_capabilities::checkpoint::tools::ToolError;
 use trueup_registry::NotLoaded;
 use trueup_work::setup::SetupError;
 
@@ -32,34 +33,21 @@ pub(crate) struct Failure {
 /// How a command ends.
 pub(crate) type Ending = Result<Exit, Failure>;
 
-impl Failure {
-    pub(crate) fn new(is_misuse: bool, error: impl Into<anyhow::Error>) -> Self {
-        let error = error.into();
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    /// Some errors say themselves that they are misuse.
+    fn from(error: E) -> Self {
+        let error: anyhow::Error = error.into();
+        let is_misuse = matches!(error.downcast_ref(), Some(SetupError::Misused(_)))
+            || matches!(error.downcast_ref(), Some(NotLoaded::NoGuest(_)))
+            || matches!(error.downcast_ref(), Some(ToolError::Misused(_)));
         Self { is_misuse, error }
-    }
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Self::new(false, error)
-    }
-}
-
-impl From<SetupError> for Failure {
-    fn from(error: SetupError) -> Self {
-        Self::new(matches!(error, SetupError::Misused(_)), error)
-    }
-}
-
-impl From<NotLoaded> for Failure {
-    fn from(error: NotLoaded) -> Self {
-        Self::new(matches!(error, NotLoaded::NoGuest(_)), error)
     }
 }
 
 /// Marks an error as misuse or unreadable input.
 pub(crate) fn misused(error: impl Into<anyhow::Error>) -> Failure {
-    Failure::new(true, error)
+    let (is_misuse, error) = (true, error.into());
+    Failure { is_misuse, error }
 }
 
 /// Prints the error once, with its causes, and returns the code.

@@ -82,9 +82,7 @@ pub(crate) fn warn(what: &impl Display) {
 
 /// Writes an error to stderr: on a terminal in lines that fit it, with the colours of differences.
 pub(crate) fn complain(text: &str) {
-    let Some(width) = width(&std::io::stderr()) else {
-        return talk(text);
-    };
+    let width = width(&std::io::stderr()).unwrap_or(usize::MAX);
     let mut parts = laid_out(&text::printable(text), width).into_iter();
     if let Some(first) = parts.next() {
         first.split('\n').for_each(talk);
@@ -120,10 +118,8 @@ pub(crate) fn text<T: Serialize + ?Sized>(
 pub(crate) fn changes(lines: &[String]) -> String {
     let stdout = std::io::stdout();
     let paint = painted(&stdout, colour::change);
-    match width(&stdout) {
-        Some(width) => joined(lines, |line| paint(&wrapped(line, width))),
-        None => joined(lines, paint),
-    }
+    let width = width(&stdout).unwrap_or(usize::MAX);
+    joined(lines, |line| paint(&wrapped(line, width)))
 }
 
 /// How a line on stdout shows how bad it is.
@@ -182,6 +178,18 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
     rows.iter().map(|row| cut(line(row), width)).collect()
 }
 
+/// A column of a table: its head, and what it shows of an item.
+pub(crate) type Column<'c, T> = (&'c str, &'c dyn Fn(&T) -> String);
+
+/// A table with a line for each item.
+pub(crate) fn columns<'i, T: 'i, const N: usize>(
+    columns: [Column<'_, T>; N],
+    items: impl IntoIterator<Item = &'i T>,
+) -> Vec<String> {
+    let rows = items.into_iter().map(|item| columns.map(|(_, cell)| cell(item)));
+    table(columns.map(|(head, _)| head), rows)
+}
+
 /// How wide tables may be. `None`: as wide as they are.
 static TABLE_WIDTH: Mutex<Option<usize>> = Mutex::new(None);
 
@@ -209,11 +217,8 @@ pub(crate) fn laid_out(message: &str, width: usize) -> Vec<String> {
     // What differs, as the gate of a swap says it.
     let message = message.replace(": recorded: ", "; recorded: ");
     let indents = iter::once("").chain(iter::repeat("  "));
-    let parts = message
-        .split("; ")
-        .zip(indents)
-        .map(|(part, indent)| format!("{indent}{part}"));
-    parts.map(|part| wrapped(&part, width)).collect()
+    let part = |(part, indent): (&str, &str)| wrapped(&format!("{indent}{part}"), width);
+    message.split("; ").zip(indents).map(part).collect()
 }
 
 /// Breaks a line at blanks. What follows is indented further than the line begins.

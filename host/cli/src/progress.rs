@@ -12,6 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use trueup_base::{progress, text};
 
+use crate::output::{and_more, width};
+
 const EVERY: Duration = Duration::from_millis(100);
 const LOOKS_PER_SECOND: usize = 10;
 
@@ -39,11 +41,7 @@ pub(crate) fn start() {
             busy += 1;
             if busy > LOOKS_PER_SECOND {
                 let seconds = busy / LOOKS_PER_SECOND;
-                let others = if others == 0 {
-                    ""
-                } else {
-                    &format!(" and {others} more")
-                };
+                let others = and_more(others, "").map_or_else(String::new, |more| format!(" {more}"));
                 draw(&format!("{}{others} ({seconds} s)", text::printable(&what)));
             }
         }
@@ -53,7 +51,7 @@ pub(crate) fn start() {
 }
 
 fn draw(line: &str) {
-    let width = crate::output::width(&io::stderr()).unwrap_or(usize::MAX);
+    let width = width(&io::stderr()).unwrap_or(usize::MAX);
     // A line that reaches the last column would begin another one.
     let line: String = line.chars().take(width.saturating_sub(1)).collect();
     let mut drawn = DRAWN.lock();

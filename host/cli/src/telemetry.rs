@@ -62,45 +62,31 @@ impl Verbosity {
 
 /// Host lines from `info`; lines of guests and of the simulated Engine from `warn`. This shows what the host did and
 /// what went wrong, without each step.
-const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
+pub(crate) const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
 
 /// Also what guests say.
-const LOG_WITH_GUESTS: &str = "info,kube_client=off";
+pub(crate) const LOG_WITH_GUESTS: &str = "info,kube_client=off";
 
 /// A simulated Engine in its own process logs only the requests that it gets.
-const LOG_OF_SIMULATOR: &str = "info";
-
-/// Whose lines a command's log has, if neither the command line nor `TRUEUP_LOG` sets a filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinesOf {
-    /// The host.
-    Host,
-    /// The guests too.
-    Guests,
-    /// A simulated server, whose process this is.
-    Simulator,
-}
+pub(crate) const LOG_OF_SIMULATOR: &str = "info";
 
 /// A layer that receives events and spans.
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Starts the log of a command that reads no `[telemetry]`, as the environment variable of its key sets it.
+/// Starts the log of a command that reads no `[telemetry]`, as the environment variable of its key sets it. `default`:
+/// the filter if neither the command line nor `TRUEUP_LOG` sets one.
 ///
 /// # Errors
 /// One line: what the variable must be.
-pub(crate) fn start_plain(lines: LinesOf, verbosity: Verbosity) -> Result<(), String> {
+pub(crate) fn start_plain(default: &str, verbosity: Verbosity) -> Result<(), String> {
     let format = match std::env::var(LogFormat::VARIABLE) {
         Ok(word) => LogFormat::named(&word)?,
         Err(_) => LogFormat::default(),
     };
-    let default = match lines {
-        LinesOf::Host => LOG_DEFAULT,
-        LinesOf::Guests => LOG_WITH_GUESTS,
-        LinesOf::Simulator => LOG_OF_SIMULATOR,
-    };
     let log = log(format, verbosity.filter(default));
     tracing_subscriber::registry().with(log).init();
-    if lines != LinesOf::Simulator {
+    // A simulator does nothing that takes long.
+    if default != LOG_OF_SIMULATOR {
         verbosity.show_progress(format);
     }
     Ok(())
@@ -142,9 +128,8 @@ fn is_question(metadata: &Metadata<'_>) -> bool {
 /// The log on stderr. `TRUEUP_LOG` sets the filter, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
 fn log(format: LogFormat, default: &str) -> BoxedLayer {
     let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
-    let shown = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
-        .parse_lossy(wanted);
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
+    let shown = filter.parse_lossy(wanted);
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(|| progress::Stderr)
         // Go on even if the reader of stderr went away.
@@ -197,17 +182,12 @@ where
             ("target", Value::from(metadata.target())),
             ("message", message),
         ];
-        // This order makes a raw line readable.
-        write!(writer, "{{")?;
-        for (at, (name, value)) in head.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            write!(writer, "{comma}{}:{value}", Value::from(*name))?;
-        }
         fields.retain(|name, _| head.iter().all(|(taken, _)| taken != name));
-        for (name, value) in fields {
-            write!(writer, ",{}:{value}", Value::from(name))?;
-        }
-        writeln!(writer, "}}")
+        // This order makes a raw line readable.
+        let head = head.map(|(name, value)| (name.to_owned(), value)).into_iter();
+        let member = |(name, value): (String, Value)| format!("{}:{value}", Value::from(name));
+        let all: Vec<String> = head.chain(fields).map(member).collect();
+        writeln!(writer, "{{{}}}", all.join(","))
     }
 }
 

@@ -68,10 +68,9 @@ pub fn mistakes(enis: &Enis) -> Vec<(usize, String)> {
             let was = serde_json::Value::from(was);
             found.push((index, format!("enis[{index}].{place}: was {was}, must {must}")));
         };
-        if let Some(earlier) = ids.get(eni.id.as_str()) {
-            wrong("id", &eni.id, &format!("differ from enis[{earlier}].id"));
-        } else {
-            ids.insert(&eni.id, index);
+        let first = *ids.entry(&eni.id).or_insert(index);
+        if first != index {
+            wrong("id", &eni.id, &format!("differ from enis[{first}].id"));
         }
         for (at, text) in eni.addresses.iter().enumerate() {
             let place = format!("addresses[{at}]");
@@ -80,10 +79,9 @@ pub fn mistakes(enis: &Enis) -> Vec<(usize, String)> {
                 wrong(&place, text, must);
                 continue;
             };
-            if let Some((eni, at)) = addresses.get(&address) {
-                wrong(&place, text, &format!("differ from enis[{eni}].addresses[{at}]"));
-            } else {
-                addresses.insert(address, (index, at));
+            let (eni, nth) = *addresses.entry(address).or_insert((index, at));
+            if (eni, nth) != (index, at) {
+                wrong(&place, text, &format!("differ from enis[{eni}].addresses[{nth}]"));
             }
         }
     }
@@ -188,13 +186,9 @@ async fn follow(file: PathBuf, enis: watch::Sender<Enis>, tell: Tell, mut rescan
 async fn look(file: &Path) -> Result<Enis, String> {
     let path = file.to_owned();
     let looked = tokio::task::spawn_blocking(move || load(&path)).await;
-    let ended_early = |error| {
-        format!(
-            "network interfaces {}: reading the file ended early: {error}",
-            file.display()
-        )
-    };
-    looked.unwrap_or_else(|error| Err(ended_early(error)))
+    let file = file.display();
+    let why = "reading the file ended early";
+    looked.unwrap_or_else(|error| Err(format!("network interfaces {file}: {why}: {error}")))
 }
 
 #[cfg(test)]

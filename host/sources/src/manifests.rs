@@ -156,11 +156,8 @@ impl Manifest {
         // How long it must have been in this state before it counts.
         let was_bytes = self.read.map_or(0, |was| was.bytes);
         let shrank = look.is_none_or(|now| now.bytes < was_bytes);
-        let patience_ms = if shrank && !self.objects.is_empty() {
-            SHRUNK_MS
-        } else {
-            QUIET_MS
-        };
+        let is_loss = shrank && !self.objects.is_empty();
+        let patience_ms = if is_loss { SHRUNK_MS } else { QUIET_MS };
         let until_ms = since_ms.saturating_add(patience_ms);
         match (until_ms.saturating_sub(now_ms), look) {
             (0, Some(look)) => Next::Read(look),

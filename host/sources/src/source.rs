@@ -50,7 +50,6 @@ impl Source {
 }
 
 /// The batches of a source. Dropping this ends the watch of a folder.
-#[derive(Debug)]
 pub enum Batches {
     /// From a folder of manifests.
     Manifests(mpsc::Receiver<Batch>),

@@ -66,7 +66,7 @@ impl Input {
                 let folder = folder.clone();
                 SetupError::misused(manifests::FolderError { folder, source })
             }),
-            Source::Kubernetes(settings) => Kubernetes::check(settings).await.map_err(SetupError::misused),
+            Source::Kubernetes(_) => Self::client(source).await.map(drop),
         }
     }
 

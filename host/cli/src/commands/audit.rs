@@ -17,10 +17,7 @@ pub(crate) enum Command {
     Show(Show),
     /// Checks every byte of the audit log. Exits 0 if the log is intact, and 1 if an entry was edited, removed,
     /// inserted or moved; names the file and the line.
-    Verify {
-        #[command(flatten)]
-        at: At,
-    },
+    Verify(At),
 }
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +41,7 @@ pub(crate) struct Show {
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show(args) => show(&args, output),
-        Command::Verify { at } => verify(&folder(&at.at.path())?, output),
+        Command::Verify(At { at }) => verify(&folder(&at.path())?, output),
     }
 }
 
@@ -103,14 +100,9 @@ fn table(lines: &[Line]) -> Vec<String> {
         }
         let abouts = [&line.decision, &line.instance];
         let about = abouts.into_iter().find(|about| !about.is_empty());
-        [
-            output::time(line.at_ms),
-            guest,
-            output::or_dash(about.map(|about| shown(about))),
-            shown(&line.call),
-            shown(&line.scope),
-            shown(&line.outcome),
-        ]
+        let about = output::or_dash(about.map(|about| shown(about)));
+        let [call, scope, outcome] = [&line.call, &line.scope, &line.outcome].map(|text| shown(text));
+        [output::time(line.at_ms), guest, about, call, scope, outcome]
     });
     output::table(["TIME", "GUEST", "DECISION", "CALL", "SCOPE", "OUTCOME"], rows)
 }

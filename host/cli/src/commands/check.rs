@@ -11,18 +11,6 @@ use super::flags::ConfigArg;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
-/// Checks whether a host could run with a configuration, and says what to type where something is wrong.
-///
-/// Looks at the configuration, the state folder and its disk, manifests or the cluster with this account's rights, each
-/// guest with its signature, settings and grants, each backend, the addresses to listen on, and the clock. Changes
-/// nothing, and contacts only what the configuration names. Exits 0 if nothing failed, 1 if something did, 2 if the
-/// configuration can't be used.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    config: ConfigArg,
-}
-
 /// Everything that was found.
 #[derive(Serialize)]
 struct Report {
@@ -32,8 +20,8 @@ struct Report {
     failed: usize,
 }
 
-pub(crate) fn exec(args: &Args, output: Output) -> Ending {
-    let path = &args.config.path();
+pub(crate) fn exec(config: &ConfigArg, output: Output) -> Ending {
+    let path = &config.path();
     let mut checks = Vec::new();
     let mut tell = |finding: Finding| {
         if output.is_text() {

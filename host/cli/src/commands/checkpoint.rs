@@ -70,12 +70,6 @@ const KINDS: [(&str, &str, Kind); 2] = [("file", FILE, Kind::File), ("json-file"
 const FILE: &str = "One file with checksums; a guest's changes are appended";
 const JSON_FILE: &str = "The file that the AWS VPC CNI's node agent reads and writes";
 
-impl From<ToolError> for Failure {
-    fn from(error: ToolError) -> Self {
-        Self::new(matches!(error, ToolError::Misused(_)), error)
-    }
-}
-
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show { path } => show(&path, output),
@@ -107,7 +101,7 @@ impl Audited {
             return Ok(Self(None));
         };
         let lock = StateLock::take(state_dir)?;
-        let audit = Audit::open(&state_dir.join("audit")).map_err(anyhow::Error::new)?;
+        let audit = Audit::open(&state_dir.join("audit"))?;
         Ok(Self(Some((lock, audit))))
     }
 
@@ -115,8 +109,7 @@ impl Audited {
     fn write_down(&self, action: &str, store: &Path, outcome: &str) -> Result<(), Failure> {
         let Some((_, audit)) = &self.0 else { return Ok(()) };
         let (now_ms, scope) = (SystemClock.now_ms(), store.display().to_string());
-        let written = audit.managed(now_ms, &Identity::default(), action, &scope, outcome);
-        Ok(written.map_err(anyhow::Error::new)?)
+        Ok(audit.managed(now_ms, &Identity::default(), action, &scope, outcome)?)
     }
 }
 
@@ -179,10 +172,8 @@ fn lines(shown: &Shown) -> Vec<String> {
     }
     if picture.in_use {
         let pid = picture.pid.map(|pid| pid.to_string());
-        fact(
-            "in use",
-            &format!("by a host, pid {}", pid.as_deref().unwrap_or("not known")),
-        );
+        let pid = pid.as_deref().unwrap_or("not known");
+        fact("in use", &format!("by a host, pid {pid}"));
     }
     if let Some(tail) = &picture.tail {
         let what = match picture.in_use {
@@ -217,9 +208,7 @@ fn lines(shown: &Shown) -> Vec<String> {
 }
 
 fn tail_text(tail: &Torn) -> String {
-    let record = tail.record;
-    let offset = tail.offset;
-    let reason = &tail.reason;
+    let (record, offset, reason) = (tail.record, tail.offset, &tail.reason);
     format!("record {record} at offset {offset}, {} bytes, {reason}", tail.bytes)
 }
 

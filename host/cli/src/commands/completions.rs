@@ -98,7 +98,7 @@ fn values(path: &str, arg: &Arg) -> Option<ArgValueCompleter> {
 }
 
 /// The values that begin with what is typed.
-fn beginning(word: &OsStr, all: Vec<impl Into<CompletionCandidate>>) -> Vec<CompletionCandidate> {
+fn beginning<T: Into<CompletionCandidate>>(word: &OsStr, all: impl IntoIterator<Item = T>) -> Vec<CompletionCandidate> {
     let begins = |candidate: &CompletionCandidate| {
         let value = candidate.get_value().as_encoded_bytes();
         value.starts_with(word.as_encoded_bytes())
@@ -106,8 +106,8 @@ fn beginning(word: &OsStr, all: Vec<impl Into<CompletionCandidate>>) -> Vec<Comp
     all.into_iter().map(Into::into).filter(begins).collect()
 }
 
-/// The keys that guests have decided about: `default/web`.
-fn keys() -> Vec<String> {
+/// The keys that guests have decided about, each once: `default/web`.
+fn keys() -> BTreeSet<String> {
     let within = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let guests = within(state_dir().join("decisions"));
     let files = guests.flat_map(|guest| within(guest.path()));
@@ -116,9 +116,7 @@ fn keys() -> Vec<String> {
         let key = name.to_str()?.strip_suffix(".jsonl")?;
         Some(percent_decode_str(key).decode_utf8_lossy().into_owned())
     };
-    // Each once, sorted.
-    let keys: BTreeSet<String> = files.filter_map(key).collect();
-    keys.into_iter().collect()
+    files.filter_map(key).collect()
 }
 
 /// The guests of the configuration, each a NAME of `[guests.NAME]`.
@@ -170,10 +168,9 @@ fn state_dir() -> PathBuf {
 /// The value of an option on the command line that is being completed.
 fn option(name: &str) -> Option<OsString> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let after = words.windows(2).find_map(|pair| match pair {
-        [option, value] if option == name => Some(value.clone()),
-        _ => None,
-    });
-    let joined = |word: &OsString| Some(word.to_str()?.strip_prefix(name)?.strip_prefix('=')?.into());
-    after.or_else(|| words.iter().find_map(joined))
+    let mut all = words.iter().enumerate();
+    all.find_map(|(at, word)| match word.to_str()?.strip_prefix(name)? {
+        "" => words.get(at + 1).cloned(),
+        joined => joined.strip_prefix('=').map(Into::into),
+    })
 }

@@ -131,11 +131,9 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
         if is_shown { AS_ABOVE.into() } else { printable(error) }
     };
     if let Some(held) = &of.set_aside {
-        let since = output::time(held.at_ms);
-        let why = why(&held.error);
-        lines.push(format!(
-            "! set aside since {since}, until it or the guest changes: {why}"
-        ));
+        let (since, why) = (output::time(held.at_ms), why(&held.error));
+        let until = "until it or the guest changes";
+        lines.push(format!("! set aside since {since}, {until}: {why}"));
     }
     if let Some(now) = &of.now {
         let error = now.error.as_ref().map(why).unwrap_or_default();

@@ -67,10 +67,9 @@ pub(super) fn state_dir(config: &Path) -> Result<PathBuf, Failure> {
             return Err(misused(error));
         }
         error.problems.iter().for_each(output::warn);
-        let goes_on = format!("going on with the state folder {}", state_dir.display());
-        output::warn(&format!(
-            "the configuration can't be used; {goes_on} (--state-dir names another)"
-        ));
+        let folder = state_dir.display();
+        let goes_on = format!("going on with the state folder {folder} (--state-dir names another)");
+        output::warn(&format!("the configuration can't be used; {goes_on}"));
     }
     Ok(state_dir)
 }
@@ -113,22 +112,22 @@ pub(super) struct Since {
 impl Since {
     /// The time in milliseconds since 1970. `None` if the flag is not given.
     pub(super) fn at_ms(&self) -> Result<Option<u64>, Failure> {
-        let at_ms = self.since.as_deref().map(at_ms).transpose()?;
-        Ok(at_ms.map(|at_ms| u64::try_from(at_ms).unwrap_or_default()))
+        self.since.as_deref().map(at_ms).transpose()
     }
 }
 
 /// A time, or an age, as milliseconds since the Unix epoch.
-fn at_ms(text: &str) -> Result<i64, Failure> {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Ok(at.as_millisecond());
-    }
+fn at_ms(text: &str) -> Result<u64, Failure> {
     let must = "must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`";
-    let wrong = || misused(anyhow!("--since: was `{text}`, {must}"));
-    let ago: Span = text.parse().map_err(|_| wrong())?;
-    // A day is 24 hours here: no calendar is involved.
-    let ago = ago.to_duration(SpanRelativeTo::days_are_24_hours());
-    let ago = ago.map_err(|_| wrong())?.abs();
-    let at = Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::MIN);
-    Ok(at.as_millisecond())
+    let before = |ago: Span| -> Result<Timestamp, jiff::Error> {
+        // A day is 24 hours here: no calendar is involved.
+        let ago = ago.to_duration(SpanRelativeTo::days_are_24_hours())?.abs();
+        Ok(Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::MIN))
+    };
+    let of_age = |_| text.parse::<Span>().and_then(before);
+    let at = text
+        .parse::<Timestamp>()
+        .or_else(of_age)
+        .map_err(|_| misused(anyhow!("--since: was `{text}`, {must}")))?;
+    Ok(u64::try_from(at.as_millisecond()).unwrap_or_default())
 }

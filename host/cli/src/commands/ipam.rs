@@ -142,12 +142,8 @@ fn released_lines(released: &Released) -> Vec<String> {
         ];
     }
     let rows = released.addresses.iter().map(|freed| {
-        [
-            freed.ip.clone(),
-            or_dash(freed.pod.as_ref()),
-            freed.key.container_id.clone(),
-            or_dash(freed.missing_ms.map(seconds)),
-        ]
+        let (pod, missing) = (or_dash(freed.pod.as_ref()), or_dash(freed.missing_ms.map(seconds)));
+        [freed.ip.clone(), pod, freed.key.container_id.clone(), missing]
     });
     let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);
     let addresses = counted(released.addresses.len(), "address", "addresses");
@@ -168,29 +164,17 @@ fn configured(config: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     Ok((adapter.socket.clone(), Some(adapter.instance.clone())))
 }
 
-/// The state of an address.
-enum State<'a> {
-    Assigned(&'a IpamKey),
-    /// Milliseconds left.
-    Resting(u64),
-    Free,
-    /// The store is not read.
-    Unknown,
-}
-
-impl<'a> State<'a> {
-    /// The guest's rule: an address still rests at exactly the period's end, and starts anew if the clock went back.
-    fn of(address: &'a AddressInfo, shown: &Shown, now_ms: u64) -> Self {
-        let cooling_period_ms = shown.cooling_period_ms;
-        match (&address.key, address.unassigned_at_ms) {
-            (Some(key), _) => Self::Assigned(key),
-            _ if !shown.read => Self::Unknown,
-            (None, Some(at_ms)) if cooling_period_ms > 0 => {
-                let left_ms = cooling_period_ms.checked_sub(now_ms.saturating_sub(at_ms));
-                left_ms.map_or(Self::Free, Self::Resting)
-            }
-            (None, _) => Self::Free,
-        }
+/// The state of an address. The guest's rule: an address still rests at exactly the period's end, and starts anew if the
+/// clock went back.
+fn state(address: &AddressInfo, shown: &Shown, now_ms: u64) -> String {
+    let period_ms = Some(shown.cooling_period_ms).filter(|period_ms| *period_ms > 0);
+    let left_ms = |at_ms| period_ms?.checked_sub(now_ms.saturating_sub(at_ms));
+    match address.unassigned_at_ms.and_then(left_ms) {
+        _ if address.key.is_some() => "assigned".to_owned(),
+        // The store is not read.
+        _ if !shown.read => "unknown".to_owned(),
+        Some(left_ms) => format!("resting, {} left", seconds(left_ms)),
+        None => "free".to_owned(),
     }
 }
 
@@ -219,9 +203,10 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
 
 fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
     let of_eni = |eni: &Eni| {
-        let count = |is_it: fn(&State<'_>) -> bool| {
-            let states = eni.addresses.iter().map(|address| State::of(address, shown, now_ms));
-            or_dash(shown.read.then(|| states.filter(is_it).count()))
+        let count = |word: &str| {
+            let states = eni.addresses.iter().map(|address| state(address, shown, now_ms));
+            let states = states.filter(|state| state.starts_with(word));
+            or_dash(shown.read.then(|| states.count()))
         };
         let flags = match (eni.is_primary, eni.is_trunk) {
             (true, true) => "primary, trunk",
@@ -229,19 +214,12 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
             (false, true) => "trunk",
             (false, false) => "-",
         };
-        [
-            eni.id.clone(),
-            eni.device_number.to_string(),
-            flags.to_owned(),
-            eni.addresses.len().to_string(),
-            count(|state| matches!(state, State::Assigned(_))),
-            count(|state| matches!(state, State::Resting(_))),
-            count(|state| matches!(state, State::Free)),
-        ]
+        let (device, all) = (eni.device_number.to_string(), eni.addresses.len().to_string());
+        let [assigned, resting, free] = ["assigned", "resting", "free"].map(count);
+        [eni.id.clone(), device, flags.to_owned(), all, assigned, resting, free]
     };
     let given_up = |id: &String| [id, "-", "given up", "-", "-", "-", "-"].map(str::to_owned);
-    let rows = shown.enis.iter().map(of_eni);
-    let rows = rows.chain(shown.released.iter().map(given_up));
+    let rows = shown.enis.iter().map(of_eni).chain(shown.released.iter().map(given_up));
     let head = [
         "INTERFACE",
         "DEVICE",
@@ -255,27 +233,23 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
 }
 
 fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
-    let pod = |ip: &str| shown.pods.get(ip).map_or("-", String::as_str);
-    let used = |ip: &str, interface: &str, state: &str, key: &IpamKey| {
-        let network = &key.network_name;
-        let container = &key.container_id;
-        let in_pod = &key.if_name;
-        [ip, interface, state, pod(ip), network, container, in_pod].map(str::to_owned)
+    let row = |ip: &str, interface: &str, state: &str, key: Option<&IpamKey>| {
+        let pod = shown.pods.get(ip).map_or("-", String::as_str);
+        let of_key = key.map(|key| [pod, &key.network_name, &key.container_id, &key.if_name]);
+        let [pod, network, container, in_pod] = of_key.unwrap_or_default();
+        [ip, interface, state, pod, network, container, in_pod].map(str::to_owned)
     };
-    let unused = |ip: &str, interface: &str, state: &str| [ip, interface, state, "", "", "", ""].map(str::to_owned);
     let mut rows = Vec::new();
     for eni in &shown.enis {
-        for info in &eni.addresses {
-            let (address, id) = (&info.address, &eni.id);
-            rows.push(match State::of(info, shown, now_ms) {
-                State::Assigned(key) => used(address, id, "assigned", key),
-                State::Resting(ms) => unused(address, id, &format!("resting, {} left", seconds(ms))),
-                State::Free => unused(address, id, "free"),
-                State::Unknown => unused(address, id, "unknown"),
-            });
-        }
+        let of_eni = |info: &AddressInfo| row(&info.address, &eni.id, &state(info, shown, now_ms), info.key.as_ref());
+        rows.extend(eni.addresses.iter().map(of_eni));
     }
-    rows.extend(shown.held.iter().map(|held| used(&held.ip, "-", "held", &held.key)));
+    rows.extend(
+        shown
+            .held
+            .iter()
+            .map(|held| row(&held.ip, "-", "held", Some(&held.key))),
+    );
     let head = ["ADDRESS", "INTERFACE", "STATE", "POD", "NETWORK", "CONTAINER", "IN POD"];
     output::table_below(head, rows)
 }

@@ -76,7 +76,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
             let n = segment.first;
             let event = Event::Header(Box::new(segment.header));
             for entry in [&Entry { n, event }].into_iter().chain(entries) {
-                shown.push(RawValue::from_string(entry.to_line()).map_err(anyhow::Error::from)?);
+                shown.push(RawValue::from_string(entry.to_line())?);
             }
         }
     }
@@ -115,11 +115,8 @@ fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
 fn headline(file: &Path, header: &Header) -> String {
     let state = header.snapshot.as_ref().map_or("from nothing", |_| "from a snapshot");
     let guest = format!("{}@{}  {}", header.guest, header.version, header.digest);
-    format!(
-        "{}\n  guest {guest}  {state}\n  settings {}",
-        file.display(),
-        header.settings
-    )
+    let (file, settings) = (file.display(), &header.settings);
+    format!("{file}\n  guest {guest}  {state}\n  settings {settings}")
 }
 
 fn line(entry: &Entry, max: usize) -> String {

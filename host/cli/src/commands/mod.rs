@@ -27,6 +27,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use trueup_capabilities::log::{Log, NoLog, TracingLog};
 use trueup_config::Config;
 use trueup_engine::{Engine, Options as EngineOptions, users_cache};
@@ -34,10 +35,11 @@ use trueup_registry::{Builtin, Registry, Store};
 use trueup_work::load::Loader;
 use trueup_worlds::worlds;
 
+use self::flags::ConfigArg;
 use crate::colour;
 use crate::exit::{Ending, misused};
 use crate::output::Output;
-use crate::telemetry::{self, LinesOf, Verbosity};
+use crate::telemetry::{self, LOG_DEFAULT, LOG_OF_SIMULATOR, LOG_WITH_GUESTS, Verbosity};
 
 /// Reconciles network control planes: runs decision logic as WebAssembly guests, records every question that they ask,
 /// and replays it.
@@ -64,15 +66,15 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Whose lines the log has. `None` if the configuration sets the log's format: such a command starts the log after
-    /// it has read that.
-    fn lines_of(&self) -> Option<LinesOf> {
+    /// The default filter of the log. `None` if the configuration sets the log's format: such a command starts the log
+    /// after it has read that.
+    fn log_filter(&self) -> Option<&'static str> {
         Some(match &self.command {
             Command::Run(_) => return None,
-            Command::Sim(_) => LinesOf::Simulator,
-            Command::Test(args) if args.log => LinesOf::Guests,
-            Command::Replay(args) if args.log => LinesOf::Guests,
-            _ => LinesOf::Host,
+            Command::Sim(_) => LOG_OF_SIMULATOR,
+            Command::Test(args) if args.log => LOG_WITH_GUESTS,
+            Command::Replay(args) if args.log => LOG_WITH_GUESTS,
+            _ => LOG_DEFAULT,
         })
     }
 }
@@ -101,7 +103,13 @@ fn with_examples(command: clap::Command, path: &str) -> clap::Command {
 enum Command {
     Run(run::Args),
     Plan(plan::Args),
-    Check(check::Args),
+    /// Checks whether a host could run with a configuration, and says what to type where something is wrong.
+    ///
+    /// Looks at the configuration, the state folder and its disk, manifests or the cluster with this account's rights,
+    /// each guest with its signature, settings and grants, each backend, the addresses to listen on, and the clock.
+    /// Changes nothing, and contacts only what the configuration names. Exits 0 if nothing failed, 1 if something did,
+    /// 2 if the configuration can't be used.
+    Check(ConfigArg),
     Init(init::Args),
     Approve(operate::Approve),
     Test(test::Args),
@@ -166,8 +174,8 @@ fn guest_log(shown: bool) -> Arc<dyn Log> {
 pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
     crate::output::fit(cli.output);
-    if let Some(lines) = cli.lines_of() {
-        telemetry::start_plain(lines, cli.verbosity).map_err(|error| misused(anyhow!(error)))?;
+    if let Some(filter) = cli.log_filter() {
+        telemetry::start_plain(filter, cli.verbosity).map_err(|error| misused(anyhow!(error)))?;
     }
     let output = cli.output;
     match cli.command {
@@ -229,11 +237,6 @@ fn loader_of(config: &Config) -> anyhow::Result<Loader> {
 /// Resolves when the operator or the system asks the program to end. Counts signals from this call on, however late the
 /// caller polls it. Must be called in a tokio runtime.
 fn listen_for_stop() -> impl Future<Output = ()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listen = |kind, name: &str| {
-        let listening = signal(kind).inspect_err(|error| tracing::warn!("listening for {name}: {error}"));
-        listening.ok()
-    };
     let mut terminate = listen(SignalKind::terminate(), "SIGTERM");
     let mut interrupt = listen(SignalKind::interrupt(), "Ctrl-C");
     async move {
@@ -243,6 +246,12 @@ fn listen_for_stop() -> impl Future<Output = ()> {
             else => std::future::pending().await,
         }
     }
+}
+
+/// `None`, and a warning, if the system refuses.
+fn listen(kind: SignalKind, name: &str) -> Option<Signal> {
+    let listening = signal(kind).inspect_err(|error| tracing::warn!("listening for {name}: {error}"));
+    listening.ok()
 }
 
 /// Runs a future to its end on a runtime with a thread for each core.

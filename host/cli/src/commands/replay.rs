@@ -116,14 +116,10 @@ async fn replay_all(args: &Args, loader: &Loader, output: Output) -> Ending {
 }
 
 /// `Err`: it is of another world than the guest.
-async fn replay_file(
-    args: &Args,
-    programs: &mut Programs<'_>,
-    file: &Path,
-) -> anyhow::Result<Result<Replayed, String>> {
+async fn replay_file(args: &Args, guests: &mut Programs<'_>, file: &Path) -> anyhow::Result<Result<Replayed, String>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
     let segment = Segment::read(file)?;
-    let program = programs.of(file, &segment)?;
+    let program = guests.of(file, &segment)?;
     let guest = format!("{}@{}", program.guest.name, program.guest.version);
     let world = program.world.name;
     let of = &segment.header.world;
@@ -139,7 +135,7 @@ async fn replay_file(
     };
     let recorded_digest = segment.header.digest.clone();
     let torn = segment.torn.as_ref().map(ToString::to_string);
-    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment)).await?;
+    let (outcome, own_settings) = decide(args, guests.loader, &program, (file, segment)).await?;
     Ok(Ok(Replayed {
         file: shown.to_string(),
         guest,
@@ -181,11 +177,9 @@ async fn decide(
     match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
             let Some(own) = own_settings(file, program) else {
-                let error = failed(error);
-                let variable = trueup_config::CONFIG_ENV;
-                return Err(anyhow!(
-                    "{error}; {variable}=CONFIG names the configuration with its own"
-                ));
+                let (error, variable) = (failed(error), trueup_config::CONFIG_ENV);
+                let names = format!("{variable}=CONFIG names the configuration with its own");
+                return Err(anyhow!("{error}; {names}"));
             };
             let mut segment = Segment::read(file)?;
             segment.header.settings = to_raw_value(&own)?;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use trueup_base::text::counted;
 use trueup_config::{Config, ConfigError, Source};
@@ -114,14 +114,10 @@ async fn asked_to_stop(signal: impl Future<Output = ()>) {
 /// Asks for another configuration at each SIGHUP, the signal by which daemons reload theirs. A signal during a reload
 /// asks once more.
 async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
-    match signal(SignalKind::hangup()) {
-        Ok(mut hangups) => {
-            while hangups.recv().await.is_some() {
-                // If the queue is full, a reload is pending anyway.
-                let _ = ask.try_send(());
-            }
-        }
-        Err(error) => tracing::warn!("listening for SIGHUP: {error}"),
+    let mut hangups = super::listen(SignalKind::hangup(), "SIGHUP");
+    while let Some(()) = async { hangups.as_mut()?.recv().await }.await {
+        // If the queue is full, a reload is pending anyway.
+        let _ = ask.try_send(());
     }
     std::future::pending().await
 }

@@ -52,16 +52,14 @@ pub(crate) struct Lbaas {
 }
 
 fn lbaas(args: Lbaas) -> Ending {
-    let mut config = settings(args.config.as_deref(), |of: &mut lbaas::ServerConfig| {
-        &mut of.state_file
-    })?;
+    let mut config: lbaas::ServerConfig = settings(args.config.as_deref())?;
     config.token = args.token.map_or(config.token, Into::into);
     if !args.load_balancers.is_empty() {
         config.load_balancers = args.load_balancers;
     }
     config.settle_ms = args.settle_ms.unwrap_or(config.settle_ms);
     config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
-    config.state_file = args.state_file.or(config.state_file);
+    config.state_file = args.state_file.or(beside(args.config, config.state_file));
     serve(args.listen, lbaas::start(config, args.listen))
 }
 
@@ -105,9 +103,7 @@ pub(crate) struct Compute {
 }
 
 fn compute(args: Compute) -> Ending {
-    let mut config = settings(args.config.as_deref(), |of: &mut compute::ServerConfig| {
-        &mut of.state_file
-    })?;
+    let mut config: compute::ServerConfig = settings(args.config.as_deref())?;
     for text in &args.faults {
         let fault = serde_json::from_str(text).map_err(|error| {
             let why = text::line(&error.to_string());
@@ -122,36 +118,39 @@ fn compute(args: Compute) -> Ending {
     config.rate_limit_per_second = args.rate_limit_per_second.or(config.rate_limit_per_second);
     config.endpoints_max = args.endpoints_max.or(config.endpoints_max);
     config.ipv6_long |= args.ipv6_long;
-    config.state_file = args.state_file.or(config.state_file);
+    config.state_file = args.state_file.or(beside(args.config, config.state_file));
     serve(args.listen, compute::start(config, args.listen))
 }
 
-/// The settings of a server: the keys of its section of a configuration, at the top level of a TOML file. A relative
-/// path of the state file is relative to that file.
-fn settings<T: DeserializeOwned + Default>(
-    file: Option<&Path>,
-    state_file: impl FnOnce(&mut T) -> &mut Option<PathBuf>,
-) -> Result<T, Failure> {
+/// The settings of a server: the keys of its section of a configuration, at the top level of a TOML file.
+fn settings<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Failure> {
     let Some(file) = file else { return Ok(T::default()) };
     let invalid = |at: &str, why: &str| misused(anyhow!("{}{at}: {why}", file.display()));
     let content = regular::read_text(file, regular::SMALL).map_err(|error| invalid("", &text::cause(&error)))?;
-    let mut settings: T = toml::from_str(&content).map_err(|error| {
+    toml::from_str(&content).map_err(|error| {
         let before = content.bytes().take(error.span().unwrap_or_default().start);
         let line = 1 + before.filter(|byte| *byte == b'\n').count();
         invalid(&format!(":{line}"), &text::line(error.message()))
-    })?;
-    if let (Some(state_file), Some(folder)) = (state_file(&mut settings), file.parent()) {
-        *state_file = folder.join(&state_file);
+    })
+}
+
+/// A relative path in a file of settings is relative to that file.
+fn beside(file: Option<PathBuf>, path: Option<PathBuf>) -> Option<PathBuf> {
+    match file.as_deref().and_then(Path::parent) {
+        Some(folder) => Some(folder.join(path?)),
+        None => path,
     }
-    Ok(settings)
 }
 
 /// Starts a server, says where it listens, and serves until the command is stopped. An address of another machine
 /// counts as misuse.
 fn serve(listen: SocketAddr, starting: impl Future<Output = Result<Server, StartError>>) -> Ending {
     super::block_on(async {
-        let is_misuse = !listen.ip().is_loopback();
-        let server = starting.await.map_err(|error| Failure::new(is_misuse, error))?;
+        let failed = |error: StartError| match listen.ip().is_loopback() {
+            true => error.into(),
+            false => misused(error),
+        };
+        let server = starting.await.map_err(failed)?;
         output::line(&format!("listening on http://{}", server.local_addr()))?;
         super::listen_for_stop().await;
         server.stop().await;

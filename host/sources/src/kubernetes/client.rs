@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
-use http::Request as HttpRequest;
+
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
@@ -153,7 +153,8 @@ impl Cluster {
         let request = Request::new(path(scope)).list(&parameters);
         let request = request.map_err(|error| self.failed(&purpose, &chain(&error)))?;
         let asking = async {
-            let mut reader = self.stream(&purpose, request).await?;
+            let answer = self.client.request_stream(request).await;
+            let mut reader = Box::pin(answer.map_err(|error| self.refused(&purpose, &error))?);
             let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
             let cause = match (read_up_to(&mut reader, bytes_max).await, whole) {
                 (Ok(Some(page)), _) => return Ok(page),
@@ -191,7 +192,8 @@ impl Cluster {
         };
         let request = Request::new(path(scope)).watch(&parameters, version);
         let request = request.map_err(|error| self.failed(&purpose, &chain(&error)))?;
-        self.within(&purpose, self.stream(&purpose, request)).await
+        let asking = self.client.request_stream(request);
+        self.asked(&purpose, asking).await.map(Box::pin)
     }
 
     /// The answer within its time.
@@ -204,23 +206,10 @@ impl Cluster {
         self.within(purpose, asking).await
     }
 
-    async fn stream(
-        &self,
-        purpose: &Purpose,
-        request: HttpRequest<Vec<u8>>,
-    ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
-        let answer = self.client.request_stream(request).await;
-        answer.map(Box::pin).map_err(|error| self.refused(purpose, &error))
-    }
-
     async fn within<T>(&self, purpose: &Purpose, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-        match tokio::time::timeout(self.request_timeout, asking).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let ms = self.request_timeout.as_millis();
-                Err(self.failed(purpose, &format!("no answer within {ms} ms")))
-            }
-        }
+        let answer = tokio::time::timeout(self.request_timeout, asking).await;
+        let ms = self.request_timeout.as_millis();
+        answer.unwrap_or_else(|_| Err(self.failed(purpose, &format!("no answer within {ms} ms"))))
     }
 
     /// An error before the API server answered.
@@ -266,15 +255,10 @@ pub(super) struct Purpose {
 
 impl Purpose {
     pub(super) fn new(verb: &'static str, scope: &Scope) -> Self {
-        let on = scope
-            .namespace
-            .as_ref()
-            .map(|namespace| format!(" in namespace {namespace}"));
-        Self {
-            verb,
-            resource: scope.kind.resource(),
-            on: on.unwrap_or_default(),
-        }
+        let resource = scope.kind.resource();
+        let namespace = scope.namespace.iter();
+        let on = namespace.map(|it| format!(" in namespace {it}")).collect();
+        Self { verb, resource, on }
     }
 
     /// `on`: the one object, or empty.
@@ -295,11 +279,7 @@ impl std::fmt::Display for Purpose {
 fn path(scope: &Scope) -> String {
     let version = scope.kind.api_version();
     let group = if version.contains('/') { "apis" } else { "api" };
-    let within = scope
-        .namespace
-        .as_ref()
-        .map(|namespace| format!("namespaces/{namespace}/"));
-    let within = within.unwrap_or_default();
+    let within: String = scope.namespace.iter().map(|it| format!("namespaces/{it}/")).collect();
     format!("/{group}/{version}/{within}{}", scope.kind.resource())
 }
 
@@ -317,14 +297,12 @@ pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kubeconfig::tests::{ONE, settings};
+    use super::super::kubeconfig::tests::{ONE, settings, written};
     use super::*;
 
     #[test]
     fn a_token_is_not_shown_wherever_it_comes_from() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("token");
-        std::fs::write(&file, "renewed-1\n").unwrap();
+        let (_folder, file) = written("renewed-1\n");
         let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let auth_info = serde_json::json!({ "token": "fixed-1", "tokenFile": file });
         config.auth_info = serde_json::from_value(auth_info).unwrap();
@@ -337,9 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_said_in_one_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config");
-        std::fs::write(&file, ONE).unwrap();
+        let (_folder, file) = written(ONE);
         let cluster = Cluster::new(&settings(&file, Some("one"))).await.unwrap();
         let scope = Scope {
             kind: Kind::EndpointSlice,
@@ -357,9 +333,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_one_node_pods_alone_are_asked_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config");
-        std::fs::write(&file, ONE).unwrap();
+        let (_folder, file) = written(ONE);
         let selectors = async |pods_of: Option<&str>| {
             let settings = Settings {
                 pods_of: pods_of.map(str::to_owned),

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Status;
 use serde::Deserialize;
@@ -26,19 +26,21 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 #[derive(Debug, Deserialize)]
 pub(super) struct Page<'a> {
     #[serde(default)]
-    pub(super) metadata: PageMetadata,
+    pub(super) metadata: Metadata,
     /// Kubernetes writes `null` for an empty list.
     #[serde(borrow, default)]
     pub(super) items: Option<Vec<&'a RawValue>>,
 }
 
-/// The position of a page.
+/// The version and the name of an object, even if the rest is invalid; or the position of a page.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PageMetadata {
-    pub(super) resource_version: Option<String>,
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Metadata {
+    name: String,
+    namespace: Option<String>,
+    resource_version: Option<String>,
     #[serde(rename = "continue")]
-    pub(super) next: Option<String>,
+    next: Option<String>,
 }
 
 /// One line of a watch.
@@ -76,21 +78,9 @@ pub(super) struct Read {
     pub(super) object: Result<Object, String>,
 }
 
-/// The name of an object, even if the rest is invalid.
 #[derive(Deserialize)]
 struct Named {
-    metadata: NamedMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NamedMetadata {
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    namespace: Option<String>,
-    #[serde(default)]
-    resource_version: Option<String>,
+    metadata: Metadata,
 }
 
 /// Reads a line of a watch of `kind`.
@@ -102,15 +92,12 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
     match type_ {
         "ADDED" | "MODIFIED" => Ok(Received::Is(read(kind, object)?)),
         "DELETED" => {
-            let Named { metadata } = named(object)?;
-            Ok(Received::Gone {
-                reference: metadata.reference(kind),
-                version: metadata.resource_version.filter(|version| !version.is_empty()),
-            })
+            let metadata = named(object)?;
+            let (reference, version) = (metadata.reference(kind), metadata.version());
+            Ok(Received::Gone { reference, version })
         }
         "BOOKMARK" => {
-            let Named { metadata } = named(object)?;
-            let version = metadata.resource_version.filter(|version| !version.is_empty());
+            let version = named(object)?.version();
             let version = version.ok_or_else(|| "a bookmark without resourceVersion".to_owned())?;
             Ok(Received::Bookmark(version))
         }
@@ -128,17 +115,15 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
 /// If it does not identify itself.
 pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
     let object = match kind {
-        Kind::EndpointSlice => {
-            typed(raw, |slice: &mut EndpointSlice| trim_metadata(&mut slice.metadata)).map(Object::EndpointSlice)
-        }
+        Kind::EndpointSlice => typed(raw, |_| {}).map(Object::EndpointSlice),
         Kind::Node => typed(raw, trim_node).map(Object::Node),
         Kind::Pod => typed(raw, trim_pod).map(Object::Pod),
-        Kind::Service => typed(raw, trim_service).map(Object::Service),
+        Kind::Service => typed(raw, |_| {}).map(Object::Service),
     };
     let (reference, version) = match &object {
         Ok(object) => (object.reference(), object.metadata().resource_version.clone()),
         Err(_) => {
-            let Named { metadata } = named(raw)?;
+            let metadata = named(raw)?;
             (metadata.reference(kind), metadata.resource_version)
         }
     };
@@ -154,23 +139,38 @@ pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
 
 /// A Service that was read separately, or returned by a write.
 pub(super) fn trimmed(mut service: Service) -> Arc<Service> {
-    trim_service(&mut service);
+    trim_metadata(&mut service.metadata);
     Arc::new(service)
 }
 
-fn named(raw: &RawValue) -> Result<Named, String> {
-    serde_json::from_str(raw.get()).map_err(|error| format!("an object whose metadata can't be read: {error}"))
+fn named(raw: &RawValue) -> Result<Metadata, String> {
+    let named = serde_json::from_str(raw.get()).map(|named: Named| named.metadata);
+    named.map_err(|error| format!("an object whose metadata can't be read: {error}"))
 }
 
-impl NamedMetadata {
+impl Metadata {
+    /// `None` if it is missing or empty.
+    pub(super) fn version(&self) -> Option<String> {
+        self.resource_version.clone().filter(|version| !version.is_empty())
+    }
+
+    /// The start of the next page. `None` for the last page.
+    pub(super) fn next(&self) -> Option<String> {
+        self.next.clone().filter(|next| !next.is_empty())
+    }
     fn reference(&self, kind: Kind) -> ObjectRef {
         let namespace = self.namespace.clone().filter(|_| kind.has_namespace());
         ObjectRef::new(kind, namespace.unwrap_or_default(), &*self.name)
     }
 }
 
-fn typed<T: DeserializeOwned>(raw: &RawValue, trim: impl Fn(&mut T)) -> Result<Arc<T>, String> {
+/// `trim`: what a kind leaves out beside a part of its metadata.
+fn typed<T>(raw: &RawValue, trim: impl Fn(&mut T)) -> Result<Arc<T>, String>
+where
+    T: DeserializeOwned + k8s_openapi::Metadata<Ty = ObjectMeta>,
+{
     let mut object: T = serde_json::from_str(raw.get()).map_err(|error| text::line(&error.to_string()))?;
+    trim_metadata(object.metadata_mut());
     trim(&mut object);
     Ok(Arc::new(object))
 }
@@ -185,13 +185,8 @@ fn trim_metadata(metadata: &mut ObjectMeta) {
     }
 }
 
-fn trim_service(service: &mut Service) {
-    trim_metadata(&mut service.metadata);
-}
-
 /// Removes the status that a Node reports every few seconds, so that an unchanged Node compares equal.
 fn trim_node(node: &mut Node) {
-    trim_metadata(&mut node.metadata);
     let Some(status) = &mut node.status else { return };
     status.images = None;
     status.volumes_attached = None;
@@ -204,7 +199,6 @@ fn trim_node(node: &mut Node) {
 
 /// Keeps the Node, the addresses, and whether it is ready or has ended: the inputs for endpoints and local pods.
 fn trim_pod(pod: &mut Pod) {
-    trim_metadata(&mut pod.metadata);
     if let Some(spec) = pod.spec.take() {
         pod.spec = Some(PodSpec {
             node_name: spec.node_name,

@@ -31,10 +31,10 @@ pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config,
             let read = opened.and_then(|_| Kubeconfig::read_from(file));
             (format!("the kubeconfig `{}`", file.display()), read)
         }
-        None => (
-            "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
-            Kubeconfig::read(),
-        ),
+        None => {
+            let named = "the kubeconfig of $KUBECONFIG or ~/.kube/config";
+            (named.to_owned(), Kubeconfig::read())
+        }
     };
     let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
     let read = read.map_err(|error| {
@@ -91,7 +91,7 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::super::client::Cluster;
     use super::*;
@@ -104,10 +104,16 @@ pub(super) mod tests {
         }
     }
 
-    async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
+    /// A file with this text. It goes away with its folder.
+    pub(in super::super) fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
-        std::fs::write(&file, kubeconfig).unwrap();
+        std::fs::write(&file, text).unwrap();
+        (folder, file)
+    }
+
+    async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
+        let (_folder, file) = written(kubeconfig);
         let refused = match Cluster::new(&settings(&file, context)).await {
             Ok(cluster) => panic!("{}", cluster.server),
             Err(refused) => refused.to_string(),

@@ -77,13 +77,12 @@ impl Listing {
         for item in page.items.unwrap_or_default() {
             self.objects.push(decode::read(kind, item)?);
         }
-        self.next = page.metadata.next.filter(|next| !next.is_empty());
+        self.next = page.metadata.next();
         if self.next.is_some() {
             return Ok(None);
         }
-        let version = page.metadata.resource_version.filter(|version| !version.is_empty());
         let without = || "a list without resourceVersion".to_owned();
-        version.map(Some).ok_or_else(without)
+        page.metadata.version().map(Some).ok_or_else(without)
     }
 }
 

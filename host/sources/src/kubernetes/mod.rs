@@ -19,7 +19,7 @@ mod store;
 mod watch;
 
 use std::convert::Infallible;
-use std::fmt;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 pub use self::client::Failed;
 pub use self::kubeconfig::ClusterError;
 pub use self::probe::{Probe, Right};
-pub use self::settings::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, ScopeStatus, Settings, Status, WatchStatus};
+pub use self::settings::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings, Status, WatchStatus};
 
 use self::client::{Cluster, Purpose};
 use self::store::Store;
@@ -63,12 +63,6 @@ impl Inner {
             store: Store::new(client::scopes(settings), &settings.needed),
             watches: JoinSet::new(),
         })
-    }
-}
-
-impl fmt::Debug for Kubernetes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kubernetes({})", self.inner.cluster.server)
     }
 }
 
@@ -105,7 +99,7 @@ impl Kubernetes {
             match list::list(&inner.cluster, &scope).await {
                 Ok((objects, _)) => inner.store.replace(&scope, objects),
                 Err(Failed { text, .. }) => {
-                    let note = |status: &mut ScopeStatus| status.last_error = Some(text.clone());
+                    let note = |status: &mut WatchStatus| status.last_error = Some(text.clone());
                     inner.store.note(&scope, note);
                     let first = first_failure.get_or_insert(text);
                     if settings.needed.contains(&scope.kind) {
@@ -117,21 +111,13 @@ impl Kubernetes {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A client of the API server, for callers that need it before the source. Sends nothing yet.
+    /// A client of the API server, for callers that need it before the source. Sends nothing yet: a server that is down
+    /// now may return.
     ///
     /// # Errors
-    /// As [`Kubernetes::check`].
+    /// If the address of the API server cannot be determined.
     pub async fn connect(settings: &Settings) -> Result<kube::Client, ClusterError> {
         Ok(Cluster::new(settings).await?.client())
-    }
-
-    /// Checks that the address of the API server can be determined. Does not connect to it: a server that is down now
-    /// may return.
-    ///
-    /// # Errors
-    /// If it cannot be determined.
-    pub async fn check(settings: &Settings) -> Result<(), ClusterError> {
-        Cluster::new(settings).await.map(drop)
     }
 
     /// The content and its changes. The first batch comes after every required kind was listed, and contains everything
@@ -208,15 +194,10 @@ impl Kubernetes {
             metadata.insert("resourceVersion".to_owned(), Value::from(version));
         }
         let of = Object::Service(Arc::clone(known)).reference();
-        let cluster = &self.inner.cluster;
-        let namespace = &of.namespace;
-        let name = &of.name;
+        let (cluster, namespace, name) = (&self.inner.cluster, &of.namespace, &of.name);
         let api: Api<Service> = Api::namespaced(cluster.client(), namespace);
-        let parameters = PatchParams {
-            // Our name in the API server's record of field ownership.
-            field_manager: Some("trueup".to_owned()),
-            ..PatchParams::default()
-        };
+        // Our name in the API server's record of field ownership.
+        let parameters = PatchParams::apply("trueup");
         let patch = Patch::Merge(&patch);
         let resource = if status { "services/status" } else { "services" };
         let purpose = Purpose::one("patch", resource, &format!("{namespace}/{name}"));
@@ -256,11 +237,5 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.inner.store.unsubscribe(self.number);
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Subscription({})", self.number)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use http::header::DATE;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use kube::client::Body;
@@ -60,10 +60,8 @@ impl fmt::Display for Right {
         if let Some(name) = self.name {
             write!(f, " {name}")?;
         }
-        match &self.namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}"),
-            None => Ok(()),
-        }
+        let mut within = self.namespace.iter();
+        within.try_for_each(|namespace| write!(f, " in namespace {namespace}"))
     }
 }
 
@@ -179,13 +177,8 @@ impl Probe {
             name: right.name.map(str::to_owned),
             ..ResourceAttributes::default()
         };
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec {
-                resource_attributes: Some(about),
-                ..SelfSubjectAccessReviewSpec::default()
-            },
-            ..SelfSubjectAccessReview::default()
-        };
+        let mut review = SelfSubjectAccessReview::default();
+        review.spec.resource_attributes = Some(about);
         let purpose = Purpose::one("create", "selfsubjectaccessreviews", "");
         let api: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client());
         let parameters = PostParams::default();

@@ -67,20 +67,12 @@ pub struct Status {
 }
 
 /// The status of one watch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WatchStatus {
     /// The name in a manifest's `kind`.
     pub kind: &'static str,
     /// `None`: the whole cluster.
     pub namespace: Option<String>,
-    /// The other fields.
-    #[serde(flatten)]
-    pub status: ScopeStatus,
-}
-
-/// The status of one watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ScopeStatus {
     /// The number of known objects.
     pub objects: usize,
     /// The number of unreadable objects.

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::decode::Read;
-use super::settings::{ScopeStatus, WatchStatus};
+use super::settings::WatchStatus;
 use crate::object::{Batch, Change, Kind, Location, Object, ObjectRef, Problem};
 
 /// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
@@ -63,10 +63,10 @@ struct Known {
     unreadable: BTreeMap<ObjectRef, String>,
     /// Whether the kind is required.
     is_needed: bool,
-    status: ScopeStatus,
+    status: WatchStatus,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Subscriber {
     pending: BTreeSet<ObjectRef>,
     /// Whether the unreadable objects or missing scopes changed.
@@ -171,12 +171,9 @@ impl Store {
                 matches!((&*was, &object), (Object::Service(was), Object::Service(now)) if was.spec == now.spec);
             // Our own writes change finalizers and the status of a Service.
             let is_same_but_written = is_same_spec && is_same_metadata(was.metadata(), object.metadata());
-            let effect = Effect {
-                changed: !is_same_but_written,
-                unreadable: false,
-            };
+            let (changed, unreadable) = (!is_same_but_written, false);
             *was = object;
-            state.after(&reference, effect);
+            state.after(&reference, Effect { changed, unreadable });
         }
     }
 
@@ -197,7 +194,7 @@ impl Store {
     }
 
     /// Changes the status of one watch.
-    pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
+    pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut WatchStatus)) {
         let mut state = self.state.lock();
         let Some(known) = state.scopes.get_mut(scope) else {
             return;
@@ -215,11 +212,9 @@ impl Store {
         let statuses = state.scopes.iter().map(|(scope, known)| WatchStatus {
             kind: scope.kind.name(),
             namespace: scope.namespace.clone(),
-            status: ScopeStatus {
-                objects: known.objects.len(),
-                unreadable: known.unreadable.len(),
-                ..known.status.clone()
-            },
+            objects: known.objects.len(),
+            unreadable: known.unreadable.len(),
+            ..known.status.clone()
         });
         statuses.collect()
     }
@@ -232,9 +227,8 @@ impl Store {
         let subscriber = Subscriber {
             pending: pending.collect(),
             news: true,
-            has_first: false,
-            problems: Vec::new(),
             wake: Arc::clone(&wake),
+            ..Subscriber::default()
         };
         let number = state.next_subscriber;
         state.next_subscriber += 1;
@@ -280,31 +274,25 @@ impl Known {
             Ok(object) => {
                 let unreadable = self.unreadable.remove(&reference).is_some();
                 let was = self.objects.insert(reference, object.clone());
-                Effect {
-                    // An object that is readable again is processed again, whatever version was known.
-                    changed: unreadable || !was.is_some_and(|was| is_same_but_version(&was, &object)),
-                    unreadable,
-                }
+                // An object that is readable again is processed again, whatever version was known.
+                let changed = unreadable || !was.is_some_and(|was| is_same_but_version(&was, &object));
+                Effect { changed, unreadable }
             }
             // Its last known version stays.
             Err(reason) => {
                 let before = self.unreadable.insert(reference, reason.clone());
-                Effect {
-                    changed: false,
-                    unreadable: before != Some(reason),
-                }
+                let (changed, unreadable) = (false, before != Some(reason));
+                Effect { changed, unreadable }
             }
         }
     }
 
     fn remove(&mut self, reference: &ObjectRef) -> Effect {
-        let changed = self.objects.remove(reference).is_some();
+        let was_known = self.objects.remove(reference).is_some();
         let unreadable = self.unreadable.remove(reference).is_some();
-        Effect {
-            // The deletion of an object that was never readable counts too: a subscriber may wait for it.
-            changed: changed || unreadable,
-            unreadable,
-        }
+        // The deletion of an object that was never readable counts too: a subscriber may wait for it.
+        let changed = was_known || unreadable;
+        Effect { changed, unreadable }
     }
 }
 

@@ -272,7 +272,7 @@ impl Watch {
         Ok(version)
     }
 
-    fn received(&self, version: &str, change: impl FnOnce(&mut super::settings::ScopeStatus)) {
+    fn received(&self, version: &str, change: impl FnOnce(&mut super::settings::WatchStatus)) {
         self.store.note(&self.scope, |status| {
             status.last_event_at_ms = Some(SystemClock.now_ms());
             status.resource_version = Some(version.to_owned());

@@ -39,8 +39,8 @@ pub(super) struct Flaw {
 
 impl Flaw {
     /// The reason goes on one line, so this removes the line breaks of libraries.
-    fn new(line: u64, reason: impl AsRef<str>) -> Self {
-        let words: Vec<_> = reason.as_ref().split_whitespace().collect();
+    fn new(line: u64, reason: &str) -> Self {
+        let words: Vec<_> = reason.split_whitespace().collect();
         let reason = words.join(" ");
         Self { line, reason }
     }
@@ -48,7 +48,7 @@ impl Flaw {
 
 impl From<FieldError> for Flaw {
     fn from(error: FieldError) -> Self {
-        Self::new(error.line.unwrap_or(1), error.to_string())
+        Self::new(error.line.unwrap_or(1), &error.to_string())
     }
 }
 
@@ -121,7 +121,7 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
         }
         _ => format!("not YAML: {message}"),
     };
-    Flaw::new(line, reason)
+    Flaw::new(line, &reason)
 }
 
 /// Splits at document markers. Returns each document, and how many lines are before it. Splitting by lines is correct:
@@ -168,22 +168,22 @@ fn says_nothing(line: &str) -> bool {
 /// is then its apiVersion and the kind of its items.
 fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
     let line = value.line;
+    let flaw = |reason| Flaw::new(line, reason);
     match value.value {
         Value::Null => return,
         Value::Map(_) => {}
         _ => {
             let reason = "is no Kubernetes object: must be a map with apiVersion and kind";
-            return contents.flaws.push(Flaw::new(line, reason));
+            return contents.flaws.push(flaw(reason));
         }
     }
     let said = |key| value.text(key).filter(|text| !text.is_empty());
-    let Some(api_version) = said("apiVersion").or(list.map(|(api_version, _)| api_version)) else {
-        let flaw = Flaw::new(line, "apiVersion: must be text, such as `v1`");
-        return contents.flaws.push(flaw);
+    let (of_list, of_items) = list.unzip();
+    let Some(api_version) = said("apiVersion").or(of_list) else {
+        return contents.flaws.push(flaw("apiVersion: must be text, such as `v1`"));
     };
-    let Some(kind) = said("kind").or(list.map(|(_, kind)| kind)) else {
-        let flaw = Flaw::new(line, "kind: must be text, such as `Service`");
-        return contents.flaws.push(flaw);
+    let Some(kind) = said("kind").or(of_items) else {
+        return contents.flaws.push(flaw("kind: must be text, such as `Service`"));
     };
     let metadata = value.entry("metadata");
     let is_named = metadata.is_some_and(|metadata| metadata.text("name").is_some());
@@ -200,20 +200,14 @@ fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
         return match &items.value {
             Value::List(items) => items.iter().for_each(|item| take(item, list, contents)),
             Value::Null => {}
-            _ => {
-                let flaw = Flaw::new(items.line, "items: must be a list of objects");
-                contents.flaws.push(flaw);
-            }
+            _ => contents
+                .flaws
+                .push(Flaw::new(items.line, "items: must be a list of objects")),
         };
     }
     match object(value, api_version, kind) {
         Ok(Some(object)) => contents.objects.push(Found { object, line }),
-        Ok(None) => tracing::debug!(
-            kind,
-            api_version,
-            line,
-            "passed over an object of a kind that is not used"
-        ),
+        Ok(None) => tracing::debug!(kind, api_version, line, "passed over an object of an unused kind"),
         Err(flaw) => contents.flaws.push(flaw),
     }
 }
@@ -246,7 +240,7 @@ fn object(value: &Node, api_version: &str, kind: &str) -> Result<Option<Object>,
         };
         let line = value.entry("kind").unwrap_or(value).line;
         let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
-        return Err(Flaw::new(line, reason));
+        return Err(Flaw::new(line, &reason));
     };
     let must = kind.api_version();
     if api_version != must {
@@ -258,7 +252,7 @@ fn object(value: &Node, api_version: &str, kind: &str) -> Result<Option<Object>,
         let line = value.entry("apiVersion").unwrap_or(value).line;
         let kind = kind.name();
         let reason = format!("apiVersion: was `{api_version}`, must be `{must}` for kind {kind}");
-        return Err(Flaw::new(line, reason));
+        return Err(Flaw::new(line, &reason));
     }
     let object = match kind {
         Kind::EndpointSlice => Object::EndpointSlice(Arc::new(read(value)?)),
@@ -286,7 +280,7 @@ fn check_names(value: &Node, object: &Object) -> Result<(), Flaw> {
     let metadata = value.entry("metadata");
     let line = |key| metadata.and_then(|at| at.entry(key)).or(metadata).unwrap_or(value).line;
     let name = object.metadata().name.as_deref().unwrap_or_default();
-    let wrong = |key, reason: String| Err(Flaw::new(line(key), format!("metadata.{key}: {reason}")));
+    let wrong = |key, reason: String| Err(Flaw::new(line(key), &format!("metadata.{key}: {reason}")));
     if name.is_empty() {
         return wrong("name", format!("is missing from this {}", object.kind().name()));
     }
@@ -298,10 +292,8 @@ fn check_names(value: &Node, object: &Object) -> Result<(), Flaw> {
     let namespace = object.reference().namespace;
     if object.kind().has_namespace() && (namespace.len() > 63 || !is_label(&namespace)) {
         let must = "at most 63 lower case letters, digits and `-`, with a letter or digit at each end";
-        return wrong(
-            "namespace",
-            format!("was `{}`, must be {must}", namespace.escape_debug()),
-        );
+        let was = namespace.escape_debug();
+        return wrong("namespace", format!("was `{was}`, must be {must}"));
     }
     Ok(())
 }

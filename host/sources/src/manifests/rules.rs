@@ -3,7 +3,6 @@
 //! A table of rules that are checked against the parsed value, so that each problem has a line. It contains only fields
 //! that the host reads.
 
-use serde_json::Number;
 use trueup_base::text::offer;
 
 use crate::object::Kind;
@@ -12,30 +11,31 @@ use crate::yaml::{FieldError, Node, Value};
 /// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
 enum Must {
     OneOf(&'static [&'static str]),
-    /// A whole number from this to 65535. Text is a port's name.
-    Port(u16),
+    /// A whole number from this to [`PORT_MAX`]. Text is a port's name.
+    Port(u64),
     /// The entry with this name exists and is not 0.
     Have(&'static str),
 }
 
 use Must::{Have, OneOf, Port};
 
+const PORT_MAX: u64 = 65_535;
+
 const PROTOCOLS: Must = OneOf(&["TCP", "UDP", "SCTP"]);
 const TRAFFIC_POLICIES: Must = OneOf(&["Cluster", "Local"]);
+const TYPES: Must = OneOf(&["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]);
+const FAMILY_POLICIES: Must = OneOf(&["SingleStack", "PreferDualStack", "RequireDualStack"]);
+const ADDRESS_TYPES: Must = OneOf(&["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"]);
+const PHASES: Must = OneOf(&["Pending", "Running", "Succeeded", "Failed", "Unknown"]);
+const TRUTHS: Must = OneOf(&["True", "False", "Unknown"]);
 
 /// Rules by path, from the API reference of Kubernetes. `[]` means each element of a list.
 const SERVICE: &[(&str, Must)] = &[
-    (
-        "spec.type",
-        OneOf(&["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]),
-    ),
+    ("spec.type", TYPES),
     ("spec.externalTrafficPolicy", TRAFFIC_POLICIES),
     ("spec.internalTrafficPolicy", TRAFFIC_POLICIES),
     ("spec.sessionAffinity", OneOf(&["None", "ClientIP"])),
-    (
-        "spec.ipFamilyPolicy",
-        OneOf(&["SingleStack", "PreferDualStack", "RequireDualStack"]),
-    ),
+    ("spec.ipFamilyPolicy", FAMILY_POLICIES),
     ("spec.ipFamilies[]", OneOf(&["IPv4", "IPv6"])),
     ("spec.healthCheckNodePort", Port(0)),
     ("spec.ports[]", Have("port")),
@@ -53,19 +53,13 @@ const ENDPOINT_SLICE: &[(&str, Must)] = &[
 ];
 
 const NODE: &[(&str, Must)] = &[
-    (
-        "status.addresses[].type",
-        OneOf(&["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"]),
-    ),
-    ("status.conditions[].status", OneOf(&["True", "False", "Unknown"])),
+    ("status.addresses[].type", ADDRESS_TYPES),
+    ("status.conditions[].status", TRUTHS),
 ];
 
 const POD: &[(&str, Must)] = &[
-    (
-        "status.phase",
-        OneOf(&["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
-    ),
-    ("status.conditions[].status", OneOf(&["True", "False", "Unknown"])),
+    ("status.phase", PHASES),
+    ("status.conditions[].status", TRUTHS),
     ("spec.containers[].ports[].containerPort", Port(1)),
     ("spec.containers[].ports[].protocol", PROTOCOLS),
 ];
@@ -106,15 +100,12 @@ fn follow(value: &Node, path: &str, must: &Must) -> Result<(), FieldError> {
 fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
-            let meant = offer(text, words.iter().copied());
-            let words = words.join(", ");
-            let was = text.escape_debug();
-            let what = format!("was `{was}`, must be one of {words}{meant}");
+            let (was, meant) = (text.escape_debug(), offer(text, words.iter().copied()));
+            let what = format!("was `{was}`, must be one of {}{meant}", words.join(", "));
             Err(FieldError::of(value, what))
         }
-        (Port(min), Value::Number(number)) if !is_port(number, *min) => {
-            let max = u16::MAX;
-            let what = format!("was {number}, must be a whole number from {min} to {max}");
+        (Port(min), Value::Number(number)) if !number.as_u64().is_some_and(|it| (*min..=PORT_MAX).contains(&it)) => {
+            let what = format!("was {number}, must be a whole number from {min} to {PORT_MAX}");
             Err(FieldError::of(value, what))
         }
         (Have(field), Value::Map(_)) if value.entry(field).is_none_or(|it| it.value == Value::Null) => {
@@ -122,11 +113,6 @@ fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
         }
         _ => Ok(()),
     }
-}
-
-fn is_port(number: &Number, min: u16) -> bool {
-    let port = number.as_u64().and_then(|number| u16::try_from(number).ok());
-    port.is_some_and(|port| port >= min)
 }
 
 /// Some types of Service require a port.

@@ -119,6 +119,9 @@ pub fn read<'a, T: Deserialize<'a>>(value: &'a Node) -> Result<T, FieldError> {
 
 struct Reader<'de>(&'de Node);
 
+/// The fields of a struct, or the variants of an enum.
+type Names = &'static [&'static str];
+
 impl<'de> Deserializer<'de> for Reader<'de> {
     type Error = FieldError;
 
@@ -161,12 +164,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     /// An unknown field is an error: the types of Kubernetes would ignore it.
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, FieldError> {
+    fn deserialize_struct<V: Visitor<'de>>(self, _: &str, fields: Names, visitor: V) -> Result<V::Value, FieldError> {
         let mut entries = self.0.entries().iter();
         match entries.find(|entry| !fields.contains(&entry.key.as_str())) {
             Some(entry) => Err(FieldError::unknown(entry, fields)),
@@ -174,12 +172,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, FieldError> {
+    fn deserialize_enum<V: Visitor<'de>>(self, _: &str, _: Names, visitor: V) -> Result<V::Value, FieldError> {
         let read = match &self.0.value {
             Value::Text(name) => visitor.visit_enum(StrDeserializer::new(name)),
             Value::Map(map) if map.len() == 1 => visitor.visit_enum(MapAccessDeserializer::new(Entries::of(map))),

@@ -48,10 +48,7 @@ impl Host {
         self.ask(async |client| client.delete(path).await)
     }
 
-    pub(in crate::commands) fn post<T>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure>
-    where
-        T: DeserializeOwned,
-    {
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         let _doing = progress::doing(|| "waiting for the host".to_owned());
         self.ask(async |client| client.post(path, body).await)
     }
@@ -79,6 +76,15 @@ impl Host {
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, SetupError>) -> Result<T, Failure> {
         Ok(crate::commands::block_on(question(&self.client()?))??)
     }
+}
+
+/// A guest of the host that runs with a configuration.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OfGuest {
+    /// The guest, as in [guests.NAME].
+    pub(super) guest: String,
+    #[command(flatten)]
+    pub(super) host: Host,
 }
 
 /// What the host that runs with a state folder answers to `GET` of a path below `/v1/`. `None` if none runs.

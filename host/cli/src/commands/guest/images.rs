@@ -17,19 +17,8 @@ use crate::commands::{block_on, loader, loader_of};
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
-/// Resolves each guest of a configuration, and pins it in `trueup.lock` beside the configuration.
-///
-/// Pulls guests of registries into the store of the state folder, with their signatures if the configuration requires
-/// them. A run then needs no network. Prints what changed. If one guest has a problem, writes nothing. Guests that ship
-/// with the host need no pin.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Lock {
-    #[command(flatten)]
-    config: ConfigArg,
-}
-
-pub(super) fn lock(args: &Lock, output: Output) -> Ending {
-    let config = flags::read(&args.config.path())?;
+pub(super) fn lock(config: &ConfigArg, output: Output) -> Ending {
+    let config = flags::read(&config.path())?;
     let loader = loader_of(&config)?;
     let changes = block_on(loader.lock(config.references()))?.map_err(all)?;
     if changes.is_empty() && output.is_text() {
@@ -48,7 +37,8 @@ pub(super) fn lock(args: &Lock, output: Output) -> Ending {
 fn all(errors: Vec<NotLoaded>) -> Failure {
     let is_misuse = errors.iter().all(|error| matches!(error, NotLoaded::NoGuest(_)));
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    Failure::new(is_misuse, anyhow!("{}", lines.join("\n")))
+    let error = anyhow!("{}", lines.join("\n"));
+    if is_misuse { misused(error) } else { error.into() }
 }
 
 fn changed(change: &Change) -> String {
@@ -68,16 +58,6 @@ fn changed(change: &Change) -> String {
     format!("{word:<9} {}  {digests}", change.reference)
 }
 
-/// Checks each guest of a configuration as a run would: it exists, matches what the lock file pins, and is signed by
-/// one of the keys that the configuration names.
-///
-/// Exits 1 if anything is wrong. Asks a registry only for what the store does not have.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Check {
-    #[command(flatten)]
-    config: ConfigArg,
-}
-
 /// The result for one reference.
 #[derive(Default, Serialize)]
 struct Verified {
@@ -95,8 +75,8 @@ struct Verified {
     problem: Option<String>,
 }
 
-pub(super) fn verify(args: &Check, output: Output) -> Ending {
-    let config = flags::read(&args.config.path())?;
+pub(super) fn verify(config: &ConfigArg, output: Output) -> Ending {
+    let config = flags::read(&config.path())?;
     let loader = loader_of(&config)?;
     let all = block_on(verified(&loader, &config))?;
     let shown = output::show(&all, output, |all| all.iter().map(verdict).collect())?;

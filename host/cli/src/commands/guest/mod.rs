@@ -13,9 +13,11 @@ use trueup_instance::World;
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 use trueup_work::load::Loader;
 
+use self::host::OfGuest;
+use super::flags::ConfigArg;
 use super::{block_on, loader};
 use crate::exit::{Ending, misused};
-use crate::output::{self, Output};
+use crate::output::{self, Column, Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -25,14 +27,24 @@ pub(crate) enum Command {
     Status(versions::Status),
     Swap(versions::Swap),
     Rollback(versions::Rollback),
-    History(versions::History),
+    /// Shows which versions of a guest were active, the newest last. Works without a running host.
+    History(OfGuest),
     /// Compares a candidate with the active version of a guest, call by call, without letting it decide.
     #[command(subcommand)]
     Shadow(shadow::Command),
-    Lock(images::Lock),
+    /// Resolves each guest of a configuration, and pins it in `trueup.lock` beside the configuration.
+    ///
+    /// Pulls guests of registries into the store of the state folder, with their signatures if the configuration
+    /// requires them. A run then needs no network. Prints what changed. If one guest has a problem, writes nothing.
+    /// Guests that ship with the host need no pin.
+    Lock(ConfigArg),
     Pull(images::Pull),
     Push(images::Push),
-    Verify(images::Check),
+    /// Checks each guest of a configuration as a run would: it exists, matches what the lock file pins, and is signed
+    /// by one of the keys that the configuration names.
+    ///
+    /// Exits 1 if anything is wrong. Asks a registry only for what the store does not have.
+    Verify(ConfigArg),
 }
 
 pub(crate) fn exec(command: &Command, output: Output) -> Ending {
@@ -82,26 +94,23 @@ fn list(output: Output) -> Ending {
     let mut guests = Vec::new();
     for guest in loader.registry.builtins() {
         let reference = Reference::builtin(&format!("{}@{}", guest.name, guest.version));
-        let guest = loader.guest(&reference).map_err(anyhow::Error::from)?;
+        let guest = loader.guest(&reference)?;
         guests.push(Shown::of(guest, &loader));
     }
     output::show(&guests, output, |guests| {
-        let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
-        let rows = guests.iter().map(|guest| {
-            [
-                format!("{}@{}", guest.name, guest.version),
-                guest.world.unwrap_or("none").to_owned(),
-                guest.size.to_string(),
-                guest.digest.clone(),
-                guest.imports.join(","),
-                guest.exports.join(","),
-            ]
-        });
+        let all: [Column<'_, Shown>; 6] = [
+            ("GUEST", &|of| format!("{}@{}", of.name, of.version)),
+            ("WORLD", &|of| of.world.unwrap_or("none").to_owned()),
+            ("BYTES", &|of| of.size.to_string()),
+            ("DIGEST", &|of| of.digest.clone()),
+            ("IMPORTS", &|of| of.imports.join(",")),
+            ("EXPORTS", &|of| of.exports.join(",")),
+        ];
         if output == Output::Wide {
-            return output::table(head, rows);
+            return output::columns(all, guests);
         }
-        let short = rows.map(|[guest, world, bytes, digest, ..]| [guest, world, bytes, digest]);
-        output::table(["GUEST", "WORLD", "BYTES", "DIGEST"], short)
+        let [guest, world, bytes, digest, ..] = all;
+        output::columns([guest, world, bytes, digest], guests)
     })
 }
 

@@ -4,7 +4,7 @@ use trueup_runtime::control;
 use trueup_work::shadow::Status;
 use trueup_work::swap::Promotion;
 
-use super::host::{self, Host};
+use super::host::{self, Host, OfGuest};
 use super::versions::became;
 use crate::exit::Ending;
 use crate::output::{self, Output, or_dash, table};
@@ -15,9 +15,9 @@ pub(crate) enum Command {
     /// nothing.
     Start(Start),
     /// Shows the state of the comparison.
-    Status(Of),
+    Status(OfGuest),
     /// Ends the comparison, and shows its result.
-    Stop(Of),
+    Stop(OfGuest),
     /// Makes the candidate the active version, as `trueup guest swap` does.
     Promote(Promote),
 }
@@ -35,14 +35,6 @@ pub(crate) struct Start {
     /// something or have timers (ipam, neg).
     #[arg(long)]
     afresh: bool,
-    #[command(flatten)]
-    host: Host,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Of {
-    /// The guest, as in [guests.NAME].
-    guest: String,
     #[command(flatten)]
     host: Host,
 }
@@ -103,12 +95,8 @@ pub(super) fn refused(status: &Status) -> Option<String> {
 
 /// The state of a comparison, in a few words.
 pub(super) fn compared(status: &Status) -> String {
-    format!(
-        "{} of {} same{}",
-        status.same,
-        status.compared,
-        promoted(status.promoted_after)
-    )
+    let promoted = promoted(status.promoted_after);
+    format!("{} of {} same{promoted}", status.same, status.compared)
 }
 
 /// `; promoted after 5 in a row`. Empty if no promotion waits.

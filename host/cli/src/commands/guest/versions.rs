@@ -5,13 +5,13 @@ use anyhow::anyhow;
 use trueup_runtime::control;
 use trueup_work::gate::Mode;
 use trueup_work::status::Status as HostStatus;
-use trueup_work::swap::{Activated, GuestStatus, Revisions};
+use trueup_work::swap::{Activated, GuestStatus, Revision, Revisions};
 
-use super::host::{self, Host};
+use super::host::{self, Host, OfGuest};
 use super::shadow;
 use crate::commands::one_of;
 use crate::exit::{Ending, misused};
-use crate::output::{self, Output, or_dash, table};
+use crate::output::{self, Column, Output, or_dash};
 
 /// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the running
 /// host.
@@ -37,20 +37,18 @@ pub(super) fn status(args: &Status, output: Output) -> Ending {
 }
 
 fn lines(all: &[GuestStatus]) -> Vec<String> {
-    let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
-    let rows = all.iter().map(|status| {
-        let active = status.active.as_ref();
-        [
-            status.guest.clone(),
-            or_dash(active.map(|active| active.revision)),
-            or_dash(active.map(|active| format!("{}@{}", active.name, active.version))),
-            or_dash(active.map(|active| output::time(active.at_ms))),
-            or_dash(active.map(|active| active.by)),
-            status.quarantined.len().to_string(),
-            or_dash(status.shadow.as_ref().map(shadow::compared)),
-        ]
-    });
-    let mut lines = table(head, rows);
+    let columns: [Column<'_, GuestStatus>; 7] = [
+        ("GUEST", &|of| of.guest.clone()),
+        ("REVISION", &|of| or_dash(of.active.as_ref().map(|it| it.revision))),
+        ("VERSION", &|of| or_dash(of.active.as_ref().map(version))),
+        ("SINCE", &|of| {
+            or_dash(of.active.as_ref().map(|it| output::time(it.at_ms)))
+        }),
+        ("BY", &|of| or_dash(of.active.as_ref().map(|it| it.by))),
+        ("QUARANTINED", &|of| of.quarantined.len().to_string()),
+        ("SHADOW", &|of| or_dash(of.shadow.as_ref().map(shadow::compared))),
+    ];
+    let mut lines = output::columns(columns, all);
     let refused = all.iter().filter_map(|status| {
         let why = shadow::refused(status.shadow.as_ref()?)?;
         Some(format!("{}: {why}", status.guest))
@@ -58,13 +56,9 @@ fn lines(all: &[GuestStatus]) -> Vec<String> {
     lines.extend(refused);
     let set_aside = all.iter().flat_map(|status| &status.quarantined);
     let rows = set_aside.map(|entry| {
-        [
-            entry.instance.clone(),
-            entry.failures.to_string(),
-            output::time(entry.at_ms),
-            entry.error.clone(),
-            entry.journal.display().to_string(),
-        ]
+        let (failures, at) = (entry.failures.to_string(), output::time(entry.at_ms));
+        let recording = entry.journal.display().to_string();
+        [entry.instance.clone(), failures, at, entry.error.clone(), recording]
     });
     let head = ["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"];
     lines.extend(output::table_below(head, rows.collect()));
@@ -154,16 +148,7 @@ pub(super) fn rollback(args: &Rollback, output: Output) -> Ending {
     output::show(&args.host.change(&args.guest, "rollback", &rollback)?, output, became)
 }
 
-/// Shows which versions of a guest were active, the newest last. Works without a running host.
-#[derive(Debug, clap::Args)]
-pub(crate) struct History {
-    /// The guest, as in [guests.NAME].
-    guest: String,
-    #[command(flatten)]
-    host: Host,
-}
-
-pub(super) fn history(args: &History, output: Output) -> Ending {
+pub(super) fn history(args: &OfGuest, output: Output) -> Ending {
     host::path(&args.guest, "history")?;
     let state_dir = args.host.state_dir()?;
     let revisions = Revisions::load(&state_dir, &args.guest).map_err(|error| misused(anyhow!(error)))?;
@@ -176,18 +161,18 @@ pub(super) fn history(args: &History, output: Output) -> Ending {
     let status: Option<HostStatus> = host::answer(&state_dir, "status");
     let moved = status.and_then(|status| status.host.state_dir_moved);
     moved.iter().for_each(output::warn);
-    output::show(revisions.all(), output, |all| {
-        let rows = all.iter().map(|revision| {
-            [
-                revision.revision.to_string(),
-                format!("{}@{}", revision.name, revision.version),
-                output::time(revision.at_ms),
-                revision.by.to_string(),
-                revision.reference.clone(),
-                output::short(&revision.digest).to_owned(),
-                revision.note.clone().unwrap_or_default(),
-            ]
-        });
-        table(["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"], rows)
-    })
+    let columns: [Column<'_, Revision>; 7] = [
+        ("REVISION", &|of| of.revision.to_string()),
+        ("VERSION", &version),
+        ("SINCE", &|of| output::time(of.at_ms)),
+        ("BY", &|of| of.by.to_string()),
+        ("USE", &|of| of.reference.clone()),
+        ("DIGEST", &|of| output::short(&of.digest).to_owned()),
+        ("NOTE", &|of| of.note.clone().unwrap_or_default()),
+    ];
+    output::show(revisions.all(), output, |all| output::columns(columns, all))
+}
+
+fn version(of: &Revision) -> String {
+    format!("{}@{}", of.name, of.version)
 }

@@ -2,13 +2,13 @@
 
 use trueup_base::text::{counted, passed};
 use trueup_work::status::{
-    GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, QueueShown, Role, Status,
+    GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, QueueShown, Role, ShadowShown, Status,
 };
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
 use crate::commands::guest::shadow::promoted;
-use crate::output::{self, and_more, or_dash, printable, table};
+use crate::output::{self, Column, and_more, or_dash, printable};
 
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
@@ -143,9 +143,9 @@ fn source(status: &Status) -> Option<String> {
     let source = status.source.as_ref()?;
     let some = source.objects.iter().filter(|(_, count)| **count > 0);
     let objects: Vec<String> = some.map(|(kind, count)| format!("{count} {kind}")).collect();
-    let objects = match objects.is_empty() {
-        true => "no objects".to_owned(),
-        false => objects.join(", "),
+    let objects = match objects.join(", ") {
+        none if none.is_empty() => "no objects".to_owned(),
+        objects => objects,
     };
     let state = match (source.synced, source.complete) {
         (false, _) => "not looked at yet",
@@ -170,11 +170,10 @@ fn queue(status: &Status) -> Option<String> {
 
 /// `1 ready, 2 delayed, 3 running (1 asleep)`.
 pub(in crate::commands) fn in_queue(queue: &QueueShown) -> String {
-    let ready = queue.ready;
-    let delayed = queue.delayed;
+    let (ready, delayed, running) = (queue.ready, queue.delayed, queue.running);
     format!(
-        "{ready} ready, {delayed} delayed, {} running ({} asleep)",
-        queue.running, queue.sleeping
+        "{ready} ready, {delayed} delayed, {running} running ({} asleep)",
+        queue.sleeping
     )
 }
 
@@ -233,11 +232,9 @@ fn is_in_error_state(key: &KeyShown, status: &Status) -> bool {
 fn operation_text(of: &OperationShown, now_ms: u64) -> String {
     let endpoints = counted(of.endpoints, "endpoint", "endpoints");
     let at = printable(&of.at);
+    let (number, action) = (of.operation, &of.action);
     let since = passed(now_ms.saturating_sub(of.since_ms));
-    format!(
-        "operation {} {}es {endpoints} at {at}, for {since}",
-        of.operation, of.action
-    )
+    format!("operation {number} {action}es {endpoints} at {at}, for {since}")
 }
 
 /// `540 of 600 endpoints to move, goes on in 42 s`.
@@ -303,55 +300,37 @@ fn counts(status: &Status) -> String {
 }
 
 fn guests(guests: &[GuestShown]) -> Vec<String> {
-    let head = [
-        "GUEST",
-        "VERSION",
-        "REVISION",
-        "DIGEST",
-        "WORKING",
-        "RESTING",
-        "CALLS",
-        "FAILED",
-        "SET ASIDE",
-        "MEMORY",
-        "SHADOW",
+    let shadow = |of: &ShadowShown| {
+        let promoted = promoted(of.promoted_after);
+        format!("{}: {} of {} the same{promoted}", of.candidate, of.same, of.compared)
+    };
+    let columns: [Column<'_, GuestShown>; 11] = [
+        ("GUEST", &|of| of.guest.clone()),
+        ("VERSION", &|of| format!("{}@{}", of.name, of.version)),
+        ("REVISION", &|of| or_dash(of.revision)),
+        ("DIGEST", &|of| output::short(&of.digest).to_owned()),
+        ("WORKING", &|of| of.working.to_string()),
+        ("RESTING", &|of| of.resting.to_string()),
+        ("CALLS", &|of| of.calls.to_string()),
+        ("FAILED", &|of| of.failures.to_string()),
+        ("SET ASIDE", &|of| of.quarantined.to_string()),
+        ("MEMORY", &|of| bytes(of.memory_bytes)),
+        ("SHADOW", &|of| or_dash(of.shadow.as_ref().map(shadow))),
     ];
-    let rows = guests.iter().map(|guest| {
-        let shadow = guest.shadow.as_ref();
-        [
-            guest.guest.clone(),
-            format!("{}@{}", guest.name, guest.version),
-            or_dash(guest.revision),
-            output::short(&guest.digest).to_owned(),
-            guest.working.to_string(),
-            guest.resting.to_string(),
-            guest.calls.to_string(),
-            guest.failures.to_string(),
-            guest.quarantined.to_string(),
-            bytes(guest.memory_bytes),
-            or_dash(shadow.map(|of| {
-                let promoted = promoted(of.promoted_after);
-                format!("{}: {} of {} the same{promoted}", of.candidate, of.same, of.compared)
-            })),
-        ]
-    });
-    table(head, rows)
+    output::columns(columns, guests)
 }
 
 fn key_table<'a>(keys: impl Iterator<Item = &'a KeyShown>, status: &Status) -> Vec<String> {
-    let head = ["KEY", "GUEST", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
-    let rows = keys.map(|key| {
-        [
-            key.key.clone(),
-            key.guest.clone(),
-            key.state.name().replace('-', " "),
-            since(key.since_ms, status.host.now_ms),
-            key.failures.to_string(),
-            next_try(key),
-            what(key, status),
-        ]
-    });
-    table(head, rows)
+    let columns: [Column<'_, KeyShown>; 7] = [
+        ("KEY", &|key| key.key.clone()),
+        ("GUEST", &|key| key.guest.clone()),
+        ("STATE", &|key| key.state.name().replace('-', " ")),
+        ("SINCE", &|key| since(key.since_ms, status.host.now_ms)),
+        ("FAILURES", &|key| key.failures.to_string()),
+        ("NEXT TRY", &next_try),
+        ("WHAT", &|key| what(key, status)),
+    ];
+    output::columns(columns, keys)
 }
 
 /// When the host works on a key next, if known.
@@ -385,21 +364,12 @@ pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
 
 /// `12.3 MiB`.
 pub(in crate::commands) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((bits, unit)) = UNITS.iter().find(|(bits, _)| bytes >> bits > 0) else {
         return format!("{bytes} B");
-    }
+    };
     // In tenths, so that rounding never reaches the next unit.
-    let mut tenths = bytes.saturating_mul(10) / 1024;
-    let mut units = UNITS.iter();
-    let mut unit = units.next().unwrap_or(&"B");
-    for next in units {
-        if tenths < 10_240 {
-            break;
-        }
-        tenths /= 1024;
-        unit = next;
-    }
+    let tenths = (u128::from(bytes) * 10) >> bits;
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 

@@ -70,25 +70,21 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
         first.push_str(", stopping");
     }
     let well = match (&app.away, status.problems.as_slice()) {
-        (Some(why), _) => Line::styled(printable(why), trouble()),
-        (None, []) => Line::styled(without_problems(status), Style::new().fg(Color::Green)),
-        (None, problems) => Line::styled(printable(&problems.join("; ")), trouble()),
+        (Some(why), _) => Line::styled(printable(why), Color::Red),
+        (None, []) => Line::styled(without_problems(status), Color::Green),
+        (None, problems) => Line::styled(printable(&problems.join("; ")), Color::Red),
     };
     let queue = status.queue.unwrap_or_default();
+    let oldest = passed(queue.oldest_waiting_ms);
     let rates = app.rates;
+    let (decisions, changes, calls) = (rates.decisions, rates.changes, rates.calls);
+    let events = format!("{decisions:.1} decisions/s, {changes:.1} changes/s, {calls:.1} calls/s");
     let effect = or_dash(rates.effect.map(|seconds| format!("{seconds:.2} s")));
     vec![
         Line::styled(first, Style::new().add_modifier(Modifier::BOLD)),
         well,
-        Line::from(format!(
-            "queue   {}, oldest {}",
-            in_queue(&queue),
-            passed(queue.oldest_waiting_ms)
-        )),
-        Line::from(format!(
-            "rates   {:.1} decisions/s, {:.1} changes/s, {:.1} calls/s, effect {effect}",
-            rates.decisions, rates.changes, rates.calls
-        )),
+        Line::from(format!("queue   {}, oldest {oldest}", in_queue(&queue))),
+        Line::from(format!("rates   {events}, effect {effect}")),
     ]
 }
 
@@ -106,8 +102,8 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
         .label(format!("{good} of {all} true, {failed} failed, {set_aside} set aside"))
         .filled_symbol("█")
         .unfilled_symbol("░")
-        .filled_style(Style::new().fg(Color::Green))
-        .unfilled_style(Style::new().fg(Color::DarkGray));
+        .filled_style(Color::Green)
+        .unfilled_style(Color::DarkGray);
     frame.render_widget(gauge, area);
 }
 
@@ -137,7 +133,7 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let rows = shown.iter().map(|key| {
         Row::new([
             Cell::new(cut(&printable(&key.key), key_width)),
-            Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
+            Cell::new(Span::styled(key.state.name().replace('-', " "), colour(key.state))),
             Cell::new(since(key.since_ms, now_ms)),
             Cell::new(or_dash(key.next_try_in_ms.map(|ms| format!("in {}", passed(ms))))),
             Cell::new(what(key, &app.data.status)),
@@ -173,23 +169,20 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
-    let now_ms = status.host.now_ms;
+    let (created, destroyed) = (key.created, key.destroyed);
     let mut lines = vec![
         Line::default(),
         Line::styled(printable(&key.key), Style::new().add_modifier(Modifier::BOLD)),
         Line::from(vec![
             Span::raw("state     "),
-            Span::styled(key.state.name().replace('-', " "), style(key.state)),
-            Span::raw(format!(", {}", since(key.since_ms, now_ms))),
+            Span::styled(key.state.name().replace('-', " "), colour(key.state)),
+            Span::raw(format!(", {}", since(key.since_ms, status.host.now_ms))),
         ]),
         Line::from(format!("guest     {}", printable(&key.guest))),
         Line::from(format!("next try  {}", next_try(key))),
         Line::from(format!("failures  {} in a row", key.failures)),
         Line::from(format!("error     {}", printable(key.error.as_deref().unwrap_or("-")))),
-        Line::from(format!(
-            "objects   {} created, {} destroyed",
-            key.created, key.destroyed
-        )),
+        Line::from(format!("objects   {created} created, {destroyed} destroyed")),
         Line::from(format!("serves    {}", printable(&key.in_service.join(", ")))),
     ];
     lines.extend(negs_of(key, status).into_iter().map(Line::from));
@@ -216,19 +209,15 @@ fn foot_line(app: &App) -> Line<'static> {
     if app.data.has_more {
         text = format!("first {} keys  {text}", app.data.keys.len());
     }
-    Line::styled(text, Style::new().fg(Color::DarkGray))
+    Line::styled(text, Color::DarkGray)
 }
 
-fn trouble() -> Style {
-    Style::new().fg(Color::Red)
-}
-
-fn style(state: KeyState) -> Style {
+fn colour(state: KeyState) -> Color {
     match state {
-        KeyState::Failed | KeyState::SetAside => trouble(),
-        KeyState::Held => Style::new().fg(Color::Magenta),
-        KeyState::Running | KeyState::Queued => Style::new().fg(Color::Yellow),
-        KeyState::True => Style::new().fg(Color::Green),
-        KeyState::Gone => Style::new().fg(Color::DarkGray),
+        KeyState::Failed | KeyState::SetAside => Color::Red,
+        KeyState::Held => Color::Magenta,
+        KeyState::Running | KeyState::Queued => Color::Yellow,
+        KeyState::True => Color::Green,
+        KeyState::Gone => Color::DarkGray,
     }
 }
