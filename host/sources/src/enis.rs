@@ -163,11 +163,9 @@ async fn follow(file: PathBuf, enis: watch::Sender<Enis>, tell: Tell, mut rescan
                     // Ignore the error: the receiver has ended, or is ending.
                     _ = tell.send(None);
                 }
-                enis.send_if_modified(|old| {
-                    let is_new = *old != new;
-                    *old = new;
-                    is_new
-                });
+                if *enis.borrow() != new {
+                    enis.send_replace(new);
+                }
             }
             Err(error) if said.as_ref() != Some(&error) => {
                 _ = tell.send(Some(format!("{error}; going on with the last list that was right")));

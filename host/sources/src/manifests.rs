@@ -101,10 +101,8 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
     let unsettled = manifests.filter(|(_, manifest)| manifest.differs.is_some());
     problems.extend(unsettled.map(|(file, _)| hiding(file, None, left_out.clone())));
     problems.sort();
-    Ok(Snapshot {
-        objects: reading.objects,
-        problems,
-    })
+    let objects = reading.objects;
+    Ok(Snapshot { objects, problems })
 }
 
 /// Distinguishes the states of a file without reading it.
@@ -216,15 +214,13 @@ struct Folder {
 
 impl Folder {
     fn open(root: &Path) -> Result<Self, FolderError> {
-        let folder = root.to_owned();
-        match fs::read_dir(root) {
-            Ok(_) => Ok(Self {
-                root: folder,
-                listed: true,
-                ..Self::default()
-            }),
-            Err(source) => Err(FolderError { folder, source }),
-        }
+        let (root, folder) = (root.to_owned(), root.to_owned());
+        fs::read_dir(&root).map_err(|source| FolderError { folder, source })?;
+        Ok(Self {
+            root,
+            listed: true,
+            ..Self::default()
+        })
     }
 
     /// Looks at every file, and reads those that settled. Returns how soon to look again if a file has not settled.
@@ -282,10 +278,9 @@ impl Folder {
                 };
                 let first = format!("{}:{}", first_file.display(), first.line);
                 let reason = format!("{reference} is already in {first}: this one is not used");
-                problems.push(Problem {
-                    hides_objects: false,
-                    ..hiding(file, Some(found.line), reason)
-                });
+                let mut duplicate = hiding(file, Some(found.line), reason);
+                duplicate.hides_objects = false;
+                problems.push(duplicate);
             }
         }
         problems.sort();
@@ -383,10 +378,8 @@ fn look_at(file: &Path) -> io::Result<Look> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is no file"));
     }
-    Ok(Look {
-        bytes: metadata.len(),
-        changed: metadata.modified()?,
-    })
+    let (bytes, changed) = (metadata.len(), metadata.modified()?);
+    Ok(Look { bytes, changed })
 }
 
 fn read_text(file: &Path, look: Look) -> Result<String, String> {

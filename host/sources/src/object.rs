@@ -188,12 +188,8 @@ pub enum Location {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            Location::File { file, line } => {
-                write!(f, "{}:", file.display())?;
-                if let Some(line) = line {
-                    write!(f, "{line}:")?;
-                }
-            }
+            Location::File { file, line: None } => write!(f, "{}:", file.display())?,
+            Location::File { file, line: Some(line) } => write!(f, "{}:{line}:", file.display())?,
             Location::Object(reference) => write!(f, "{reference}:")?,
             Location::Cluster => f.write_str("the cluster:")?,
         }

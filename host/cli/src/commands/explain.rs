@@ -18,7 +18,7 @@ use trueup_worlds::neg::guest as neg;
 use super::flags::Since;
 use super::guest::host::{self, Host};
 use super::status::escaped;
-use super::watch::{Picture, Watch};
+use super::watch::Watch;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, and_more, printable};
 
@@ -85,23 +85,22 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         };
         let text = if output.is_text() {
             let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
-            let moved = host.and_then(|host| host.state_dir_moved.as_deref().map(printable));
+            let moved = host.and_then(|host| host.state_dir_moved.clone());
             let says = moved.into_iter().chain(host.and_then(leader));
             lines.extend(says.map(|line| format!("! {line}")));
+            let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
             output::changes(&lines)
         } else {
             output::rendered(&explained, output)?
         };
-        let lasting = text.clone();
-        let exit = Exit::Done;
-        Ok(Picture { text, lasting, exit })
+        Ok((text.clone(), text, Exit::Done))
     })
 }
 
 /// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.
 fn leader(host: &HostShown) -> Option<String> {
     let leader = host.leader.as_ref().filter(|_| host.role == Role::Standby)?;
-    Some(format!("this host is a standby: `{}` leads; ask it", printable(leader)))
+    Some(format!("this host is a standby: `{}` leads; ask it", leader))
 }
 
 /// What the running host does about a key. `None` if it does nothing.
@@ -113,12 +112,13 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path, status: &Status) -> Opt
     Now::of(&shown, problems.unwrap_or_default()).map(|now| (shown, now))
 }
 
-/// `host_started_ms`: when the running host began. `None` if none runs.
+/// Its lines may hold any characters that a guest or a source said. `host_started_ms`: when the running host began.
+/// `None` if none runs.
 fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -> Vec<String> {
     let mut lines = Vec::new();
     if let (true, Some(since_ms)) = (of.jobs.is_empty(), since_ms) {
         let since = output::time(since_ms);
-        lines.push(format!("{}  nothing was decided since {since}", printable(&of.key)));
+        lines.push(format!("{}  nothing was decided since {since}", of.key));
     }
     for (at, job) in of.jobs.iter().enumerate() {
         if at > 0 {
@@ -128,7 +128,7 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
     }
     let why = |error: &String| {
         let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(error);
-        if is_shown { AS_ABOVE.into() } else { printable(error) }
+        if is_shown { AS_ABOVE.to_owned() } else { error.clone() }
     };
     if let Some(held) = &of.set_aside {
         let (since, why) = (output::time(held.at_ms), why(&held.error));
@@ -170,12 +170,9 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
         let look = "look for another host with the same `cluster`, or for changes by hand";
         lines.push(format!("    * others had changed its objects: {look}"));
     }
-    if let Some(before) = &of.guest_before {
-        lines.push(format!("    * another guest decides: before, {}", printable(before)));
-    }
-    if let Some(origin) = &of.origin {
-        lines.extend(origin_text(origin, job));
-    }
+    let before = of.guest_before.iter();
+    lines.extend(before.map(|before| format!("    * another guest decides: before, {before}")));
+    lines.extend(of.origin.iter().flat_map(|origin| origin_text(origin, job)));
     let mut before = None;
     for (made, call) in job.decisions.iter().zip(&of.calls) {
         let desired = call.report.as_ref().and_then(|report| report.desired.as_ref());
@@ -186,7 +183,7 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
     }
     lines.push(format!("  {}", open.unwrap_or_else(|| came(of, guest))));
     if let Some(error) = error_of(&job.came) {
-        once(&mut lines, &printable(error));
+        once(&mut lines, error);
     }
     let reports = of.calls.iter().filter_map(|call| call.report.as_ref());
     let recordings: BTreeSet<&Path> = reports.map(|report| report.file.as_path()).collect();
@@ -197,9 +194,9 @@ fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
 
 /// `default/web  2026-11-24T01:03:43.910Z  by lbaas@1 sha256:2d48b506a6a5  took 433 ms`.
 fn head(job: &Record) -> String {
-    let mut head = format!("{}  {}", printable(&job.key), output::time(job.began_ms));
+    let mut head = format!("{}  {}", job.key, output::time(job.began_ms));
     if let Some(made) = job.decisions.last() {
-        let guest = printable(&format!("{}@{}", made.guest, made.version));
+        let guest = format!("{}@{}", made.guest, made.version);
         head += &format!("  by {guest} {}", output::short(&made.digest));
     }
     if job.came != JobResult::Open {
@@ -243,7 +240,7 @@ fn error_of(came: &JobResult) -> Option<&String> {
 }
 
 fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
-    let decided = origin.decisions.first().map(|first| format!(" ({})", printable(first)));
+    let decided = origin.decisions.first().map(|first| format!(" ({first})"));
     let decided = decided.unwrap_or_default();
     let began = output::time(origin.began_ms);
     let mut lines = vec![match job.goes_on() {
@@ -285,7 +282,7 @@ fn changed(input: &Input) -> String {
     if !marks.is_empty() {
         text += &format!(" ({})", marks.join(", "));
     }
-    printable(&text)
+    text
 }
 
 fn reason(cause: &Cause) -> String {
@@ -294,24 +291,22 @@ fn reason(cause: &Cause) -> String {
         Cause::Reloaded => "the configuration was reloaded".to_owned(),
         Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
-        Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
+        Cause::Retry { failures, error } => format!("tried again after failure {failures}: {error}"),
         Cause::Resync { by_operator: false } => "nothing changed: looked at again all the same (resync)".to_owned(),
         Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile or approve)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
-        Cause::Request { request } => printable(request),
-        Cause::Operation { operation, failure } => {
-            format!("operation {operation} {}", printable(&ending(failure.as_deref())))
-        }
+        Cause::Request { request } => request.clone(),
+        Cause::Operation { operation, failure } => format!("operation {operation} {}", ending(failure.as_deref())),
         Cause::Timer => "a timer was due that the guest had set".to_owned(),
         Cause::ErrorState { on: true } => "an operator said that it is in its error state".to_owned(),
         Cause::ErrorState { on: false } => "an operator said that it is in its error state no more".to_owned(),
         Cause::Version { guest, digest, before } => {
             let digest = output::short(digest);
-            printable(&format!("{guest} became active ({digest}), before: {before}"))
+            format!("{guest} became active ({digest}), before: {before}")
         }
         Cause::Released { since_ms, error } => {
             let since = output::time(*since_ms);
-            format!("set aside since {since}, and released: {}", printable(error))
+            format!("set aside since {since}, and released: {error}")
         }
         Cause::Input(input) => changed(input),
     }
@@ -330,12 +325,12 @@ fn field(of: &Field) -> String {
         Value::Object(_) => in_words(value),
         value => value.to_string(),
     };
-    printable(&match (&of.old, &of.new) {
+    match (&of.old, &of.new) {
         (Some(old), Some(new)) => format!("~ {path}: {} -> {}", value(old), value(new)),
         (None, Some(new)) => format!("+ {path}: {}", value(new)),
         (Some(old), None) => format!("- {path}: {}", value(old)),
         (None, None) => path.to_owned(),
-    })
+    }
 }
 
 /// `Unavailable: timeout` for `{"Unavailable":"timeout"}`. What is no JSON stays as it is.
@@ -367,22 +362,16 @@ fn in_words(value: &Value) -> String {
 
 fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
-    let id = printable(&made.id);
-    let name = printable(&made.call);
-    let took = took(made.took_ms, ", ");
+    let (id, name, took) = (&made.id, &made.call, took(made.took_ms, ", "));
     let mut lines = vec![format!("  {id}  {name}{removes}{took}")];
-    if let Some(report) = &call.report {
-        lines.extend(report_text(report, desired_is_new));
-    }
+    lines.extend(call.report.iter().flat_map(|of| report_text(of, desired_is_new)));
     if let Some(why) = &call.missing {
-        lines.push(format!("    what it asked is not known: {}", printable(why)));
+        lines.push(format!("    what it asked is not known: {why}"));
     }
     if let Some(error) = &made.error {
-        lines.push(format!("    failed: {}", printable(&json_in_words(in_short(error)))));
+        lines.push(format!("    failed: {}", json_in_words(in_short(error))));
     }
-    if let Some(trace) = &made.trace {
-        lines.push(format!("    trace {trace}"));
-    }
+    lines.extend(made.trace.iter().map(|trace| format!("    trace {trace}")));
     lines
 }
 
@@ -405,7 +394,7 @@ fn report_text(report: &CallReport, desired_is_new: bool) -> Vec<String> {
             count => format!("{name} x{count}"),
         });
         let asked: Vec<String> = asked.collect();
-        lines.push(format!("    asked: {}", printable(&asked.join(", "))));
+        lines.push(format!("    asked: {}", asked.join(", ")));
     }
     lines
 }
@@ -418,13 +407,11 @@ fn write_text(write: &Write) -> String {
         Action::Store => ('>', write.kind.as_str()),
         action => (sign(action), write.kind.as_str()),
     };
-    let ended = write.operation.as_ref().map(operation).unwrap_or_default();
     let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);
-    let mut line = format!("{}{ended}", line.trim_end());
-    if let Some(error) = &write.error {
-        line += &format!("  not done: {}", json_in_words(in_short(error)));
-    }
-    printable(&line)
+    let ended = write.operation.iter().map(operation);
+    let error = write.error.iter().map(|error| json_in_words(in_short(error)));
+    let after: String = ended.chain(error.map(|error| format!("  not done: {error}"))).collect();
+    format!("{}{after}", line.trim_end())
 }
 
 /// `; operation 7 ended well, told in #9 at 12:00:00`.
@@ -461,17 +448,17 @@ fn came(of: &Explained, guest: &str) -> String {
     match &of.job.came {
         // Pod addresses create nothing; the text above lists what was written.
         JobResult::True if of.job.causes.iter().any(is_request) => {
-            let ending = of.calls.last().and_then(|call| call.report.as_ref());
-            let ending = ending.map_or_else(|| "nothing".to_owned(), |report| json_in_words(&report.ending));
-            format!("answered {}", printable(&ending))
+            let report = of.calls.last().and_then(|call| call.report.as_ref());
+            let answer = report.map_or_else(|| "nothing".to_owned(), |report| json_in_words(&report.ending));
+            format!("answered {answer}")
         }
         JobResult::True => format!("true: {did}"),
         JobResult::Gone => format!("gone: {did}"),
         JobResult::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
-        JobResult::Failed { error } => format!("failed: {}; {did}", printable(error)),
-        JobResult::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
+        JobResult::Failed { error } => format!("failed: {error}; {did}"),
+        JobResult::Fault { error } => format!("the guest failed: {error}; {did}"),
         JobResult::Open => "it has no ending".to_owned(),
-        JobResult::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
+        JobResult::Refused { error } => format!("refused, no guest was called: {error}"),
     }
 }
 
@@ -503,7 +490,7 @@ fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     } else if !now.unreadable.is_empty() {
         lines.push("! a manifest that can't be read may hold this Service; its last read state counts".to_owned());
     }
-    lines.extend(now.unreadable.iter().map(|it| format!("    {}", printable(it))));
+    lines.extend(now.unreadable.iter().map(|it| format!("    {it}")));
     lines
 }
 

@@ -125,9 +125,7 @@ fn at_ms(text: &str) -> Result<u64, Failure> {
         Ok(Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::MIN))
     };
     let of_age = |_| text.parse::<Span>().and_then(before);
-    let at = text
-        .parse::<Timestamp>()
-        .or_else(of_age)
-        .map_err(|_| misused(anyhow!("--since: was `{text}`, {must}")))?;
+    let at = text.parse::<Timestamp>().or_else(of_age);
+    let at = at.map_err(|_| misused(anyhow!("--since: was `{text}`, {must}")))?;
     Ok(u64::try_from(at.as_millisecond()).unwrap_or_default())
 }

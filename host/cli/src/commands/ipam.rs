@@ -244,12 +244,8 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
         let of_eni = |info: &AddressInfo| row(&info.address, &eni.id, &state(info, shown, now_ms), info.key.as_ref());
         rows.extend(eni.addresses.iter().map(of_eni));
     }
-    rows.extend(
-        shown
-            .held
-            .iter()
-            .map(|held| row(&held.ip, "-", "held", Some(&held.key))),
-    );
+    let held = shown.held.iter();
+    rows.extend(held.map(|held| row(&held.ip, "-", "held", Some(&held.key))));
     let head = ["ADDRESS", "INTERFACE", "STATE", "POD", "NETWORK", "CONTAINER", "IN POD"];
     output::table_below(head, rows)
 }

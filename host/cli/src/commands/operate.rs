@@ -10,7 +10,7 @@ use trueup_worlds::KINDS;
 
 use super::guest::host::Host;
 use super::status::escaped;
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{Ending, Exit};
 use crate::output::{self, Output, printable};
 
 /// Approves the destruction of what waits for an approval.
@@ -88,21 +88,22 @@ pub(crate) struct Reconcile {
 
 pub(super) fn reconcile(args: &Reconcile, output: Output) -> Ending {
     let until = Instant::now() + Duration::from_secs(args.timeout);
-    let request = control::Reconcile {
-        key: args.key.clone(),
-        guest: args.guest.clone(),
-    };
+    let (key, guest) = (args.key.clone(), args.guest.clone());
+    let request = control::Reconcile { key, guest };
     let mut key: KeyShown = args.host.post("reconcile", &request)?;
     let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
     while is_under_way(&key) && Instant::now() < until {
         std::thread::sleep(EVERY);
         key = args.host.get(&path)?;
     }
-    let way_out = match key.state {
-        KeyState::SetAside => next_step(args, &key)?,
-        _ => String::new(),
-    };
-    output::show(&key, output, |key| vec![line(key, args.timeout) + &way_out])?;
+    let mut next_step = String::new();
+    if key.state == KeyState::SetAside {
+        let guests: Vec<GuestStatus> = args.host.get("guests")?;
+        let of_key = guests.iter().filter(|it| it.guest == key.guest);
+        let revision = of_key.flat_map(|it| &it.active).next().map(|active| active.revision);
+        next_step = format!("; {}", way_out(&key.guest, revision));
+    }
+    output::show(&key, output, |key| vec![line(key, args.timeout) + &next_step])?;
     Ok(match key.state {
         KeyState::True | KeyState::Gone => Exit::Done,
         _ => Exit::Failed,
@@ -111,14 +112,6 @@ pub(super) fn reconcile(args: &Reconcile, output: Output) -> Ending {
 
 fn is_under_way(key: &KeyShown) -> bool {
     matches!(key.state, KeyState::Queued | KeyState::Running)
-}
-
-/// The next step for a key that is set aside.
-fn next_step(args: &Reconcile, key: &KeyShown) -> Result<String, Failure> {
-    let guests: Vec<GuestStatus> = args.host.get("guests")?;
-    let of_key = guests.iter().filter(|it| it.guest == key.guest);
-    let revision = of_key.flat_map(|it| &it.active).next().map(|active| active.revision);
-    Ok(format!("; {}", way_out(&key.guest, revision)))
 }
 
 /// `default/web  true  in 12 ms: 0 created, 0 destroyed; in service: 203.0.113.10:80`.

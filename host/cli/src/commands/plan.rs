@@ -96,9 +96,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
 fn headline(key: &KeyPlan) -> String {
     let counts = key.counts().into_iter().map(|(sign, count)| format!("{sign}{count}"));
     let mut counts = counts.collect::<Vec<_>>().join(" ");
-    if let Some(ms) = key.waits_ms {
-        counts.push_str(&format!(", {} of pauses", passed(ms)));
-    }
+    counts.extend(key.waits_ms.map(|ms| format!(", {} of pauses", passed(ms))));
     let gone = if key.gone { " (gone)" } else { "" };
     let does = match (&key.error, counts.is_empty()) {
         (Some(error), true) => format!("fails: {error}"),
@@ -112,8 +110,6 @@ fn headline(key: &KeyPlan) -> String {
 
 fn shown(orphan: &Orphan) -> String {
     let mut shown = format!("  ? {:<8} {}  {}", orphan.kind, orphan.name, orphan.identifier);
-    if let Some(uid) = &orphan.service_uid {
-        shown += &format!("  of Service {uid}");
-    }
+    shown.extend(orphan.service_uid.iter().map(|uid| format!("  of Service {uid}")));
     shown
 }

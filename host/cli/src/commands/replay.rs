@@ -267,10 +267,8 @@ fn recorded(file: &Path, segment: &Segment) -> Result<Reference, StoreError> {
         }
     }
     let (name, version) = ships.map_or((&*header.guest, &*header.version), |guest| (guest.name, guest.version));
-    Ok(Reference::Builtin {
-        name: name.to_owned(),
-        version: version.to_owned(),
-    })
+    let (name, version) = (name.to_owned(), version.to_owned());
+    Ok(Reference::Builtin { name, version })
 }
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {

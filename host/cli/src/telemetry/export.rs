@@ -137,10 +137,8 @@ impl Traces {
     /// Starts the export. Must be called inside a runtime.
     pub(crate) fn spawn(self) -> Exporting {
         let (stop, stopped) = oneshot::channel();
-        Exporting {
-            stop,
-            task: tokio::spawn(self.run(stopped)),
-        }
+        let task = tokio::spawn(self.run(stopped));
+        Exporting { stop, task }
     }
 }
 

@@ -69,10 +69,9 @@ struct Known {
 #[derive(Debug, Default)]
 struct Subscriber {
     pending: BTreeSet<ObjectRef>,
-    /// Whether the unreadable objects or missing scopes changed.
+    /// Whether the unreadable objects or missing scopes changed. True until it has received a batch.
     news: bool,
-    /// Whether it has received a batch.
-    has_first: bool,
+
     /// The problems it has received.
     problems: Vec<Problem>,
     wake: Arc<Notify>,
@@ -380,12 +379,12 @@ impl State {
             return None;
         }
         let subscriber = self.subscribers.get_mut(&number)?;
-        if subscriber.has_first && subscriber.pending.is_empty() && !subscriber.news {
+        if subscriber.pending.is_empty() && !subscriber.news {
             return None;
         }
         let pending = std::mem::take(&mut subscriber.pending);
         let has_news = std::mem::replace(&mut subscriber.news, false);
-        subscriber.has_first = true;
+
         let before = std::mem::take(&mut subscriber.problems);
         let problems = if has_news { self.problems() } else { before.clone() };
         let is_new = |problem: &&Problem| !before.contains(problem);

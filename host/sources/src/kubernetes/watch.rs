@@ -114,10 +114,8 @@ impl History {
 
     fn after(&mut self, ended: &Ended) -> Next {
         let is_refused = ended.from.is_none() || ended.failed.as_ref().is_some_and(|failed| failed.code.is_some());
-        let was_of_use = match is_refused {
-            true => ended.lasted >= LASTED,
-            false => ended.advanced || ended.lasted >= SHORT,
-        };
+        let has_lasted = ended.lasted >= if is_refused { LASTED } else { SHORT };
+        let was_of_use = has_lasted || (ended.advanced && !is_refused);
         if !ended.opened || !was_of_use {
             let is_short = ended.opened && !is_refused;
             let most = if is_short { SHORT_FAILURES_MAX } else { u32::MAX };

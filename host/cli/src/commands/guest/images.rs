@@ -167,21 +167,17 @@ pub(super) fn pull(args: &Pull, output: Output) -> Ending {
     let parse = |text| OciReference::parse(text).map_err(|must| misused(NoGuest(format!("`oci:{text}` {must}"))));
     let references: Vec<OciReference> = references.map(parse).collect::<Result<_, _>>()?;
     let chosen = flags::chosen(args.config.as_deref());
+    let refuse = |why: &str| Err(misused(anyhow!(why.to_owned())));
+    let one = "`--to` goes with one reference";
     let pulled = match (&references[..], &args.what[..], &args.to) {
-        ([], [], None) => into_store(&[], &chosen)?,
-        ([], [config], None) => into_store(&[], Path::new(config))?,
-        ([], _, Some(_)) => return Err(misused(anyhow!("`--to` goes with one reference, `oci:HOST/REPO:TAG`"))),
-        ([one], [_], Some(to)) => vec![into_file(one, to)?],
-        ([_, ..], all @ [_, _, ..], Some(_)) => {
-            let why = format!("`--to` goes with one reference, here are {}", all.len());
-            return Err(misused(anyhow!(why)));
-        }
-        (references, all, _) if references.len() == all.len() => into_store(references, &chosen)?,
-        _ => {
-            let why = "give one configuration, or references that begin with `oci:`, not both";
-            return Err(misused(anyhow!(why)));
-        }
-    };
+        ([], [], None) => into_store(&[], &chosen),
+        ([], [config], None) => into_store(&[], Path::new(config)),
+        ([], _, Some(_)) => refuse(&format!("{one}, `oci:HOST/REPO:TAG`")),
+        ([reference], [_], Some(to)) => into_file(reference, to).map(|pulled| vec![pulled]),
+        ([_, ..], all @ [_, _, ..], Some(_)) => refuse(&format!("{one}, here are {}", all.len())),
+        (references, all, _) if references.len() == all.len() => into_store(references, &chosen),
+        _ => refuse("give one configuration, or references that begin with `oci:`, not both"),
+    }?;
     if pulled.is_empty() && output.is_text() {
         output::talk("nothing to pull: no guest of this configuration is in a registry");
     }
@@ -256,9 +252,7 @@ pub(super) fn push(args: &Push, output: Output) -> Ending {
     };
     let pushed = block_on(loader()?.push(&args.file, &to))??;
     output::show(&pushed, output, |pushed| {
-        let name = &pushed.name;
-        let version = &pushed.version;
-        let digest = &pushed.digest;
+        let (name, version, digest) = (&pushed.name, &pushed.version, &pushed.digest);
         output::talk(&format!("pushed {name}@{version} ({digest}) to oci:{to}"));
         vec![pushed.reference.clone()]
     })

@@ -16,10 +16,8 @@ const IN_FLIGHT_MAX: usize = 10;
 /// The whole status; `keys`: all keys, in place of those in trouble and those `beside`.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeyShown]) -> Vec<String> {
     let host = &status.host;
-    let mut lines = vec![
-        format!("host      {}", who(host)),
-        format!("config    {}{}", host.config, read_again(host)),
-    ];
+    let config = format!("config    {}{}", host.config, read_again(host));
+    let mut lines = vec![format!("host      {}", who(host)), config];
     if !host.admin.is_empty() {
         lines.push(format!("admin     {}", host.admin.join(", ")));
     }
@@ -92,9 +90,7 @@ fn who(host: &HostShown) -> String {
     if let Some(leader) = &host.leader {
         text += &format!(", `{}` leads", printable(leader));
     }
-    if host.stopping {
-        text += ", stopping";
-    }
+    text += if host.stopping { ", stopping" } else { "" };
     text
 }
 
@@ -170,11 +166,9 @@ fn queue(status: &Status) -> Option<String> {
 
 /// `1 ready, 2 delayed, 3 running (1 asleep)`.
 pub(in crate::commands) fn in_queue(queue: &QueueShown) -> String {
-    let (ready, delayed, running) = (queue.ready, queue.delayed, queue.running);
-    format!(
-        "{ready} ready, {delayed} delayed, {running} running ({} asleep)",
-        queue.sleeping
-    )
+    let (ready, delayed) = (queue.ready, queue.delayed);
+    let (running, asleep) = (queue.running, queue.sleeping);
+    format!("{ready} ready, {delayed} delayed, {running} running ({asleep} asleep)")
 }
 
 /// The operations in flight, and the progress of each migration.
@@ -262,9 +256,7 @@ fn node(status: &Status) -> Option<String> {
         Some(number) => format!("number {number}; {nodes} numbered"),
     };
     let mut text = format!("`{}` has {number}; {services} to render", printable(&node.name));
-    if let Some(what) = &node.waits_for {
-        text += &format!("; they wait for {what}");
-    }
+    text.extend(node.waits_for.iter().map(|what| format!("; they wait for {what}")));
     Some(text)
 }
 
@@ -278,13 +270,9 @@ fn pods(status: &Status) -> Option<String> {
         if pods.stats.resting > 0 {
             text += &format!(", {} resting", pods.stats.resting);
         }
-        if let Some(error) = &pods.error {
-            text += &format!("; {}", printable(error));
-        }
+        text.extend(pods.error.iter().map(|error| format!("; {}", printable(error))));
     }
-    if let Some(ms) = pods.next_try_in_ms {
-        text += &format!("; next try in {}", passed(ms));
-    }
+    text.extend(pods.next_try_in_ms.map(|ms| format!("; next try in {}", passed(ms))));
     Some(text)
 }
 

@@ -66,9 +66,7 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     let status = &app.data.status;
     let host = &status.host;
     let mut first = format!("{}, {}", process(host), bytes(status.memory.resident_bytes));
-    if host.stopping {
-        first.push_str(", stopping");
-    }
+    first += if host.stopping { ", stopping" } else { "" };
     let well = match (&app.away, status.problems.as_slice()) {
         (Some(why), _) => Line::styled(printable(why), Color::Red),
         (None, []) => Line::styled(without_problems(status), Color::Green),
