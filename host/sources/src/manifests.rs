@@ -95,14 +95,14 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
         std::thread::sleep(Duration::from_millis(QUIET_MS));
         now_ms += QUIET_MS;
     }
-    let mut problems = reading.problems.clone();
+    let mut now = reading.now;
     let left_out = format!("is still being written after {LOAD_MS_MAX} ms: left out");
     let manifests = reading.manifests.iter();
     let unsettled = manifests.filter(|(_, manifest)| manifest.differs.is_some());
-    problems.extend(unsettled.map(|(file, _)| hiding(file, None, left_out.clone())));
-    problems.sort();
-    let objects = reading.objects;
-    Ok(Snapshot { objects, problems })
+    now.problems
+        .extend(unsettled.map(|(file, _)| hiding(file, None, left_out.clone())));
+    now.problems.sort();
+    Ok(now)
 }
 
 /// Distinguishes the states of a file without reading it.
@@ -204,8 +204,7 @@ impl Manifest {
 struct Folder {
     root: PathBuf,
     manifests: BTreeMap<PathBuf, Manifest>,
-    objects: Objects,
-    problems: Vec<Problem>,
+    now: Snapshot,
     /// What the last look could not list.
     unlisted: Vec<Problem>,
     /// Whether the last look could list the folder itself.
@@ -253,19 +252,18 @@ impl Folder {
 
         self.unlisted = found.problems;
         if news {
-            (self.objects, self.problems) = self.merged();
+            self.now = self.merged();
         }
         waits_ms.into_iter().min()
     }
 
     /// Whether the current content of every file was read, and nothing hides an object.
     fn is_complete(&self) -> bool {
-        self.manifests.values().all(|manifest| manifest.differs.is_none())
-            && !self.problems.iter().any(|problem| problem.hides_objects)
+        self.manifests.values().all(|manifest| manifest.differs.is_none()) && self.now.is_complete()
     }
 
     /// All objects, the first of duplicates, and all problems.
-    fn merged(&self) -> (Objects, Vec<Problem>) {
+    fn merged(&self) -> Snapshot {
         let mut problems = self.unlisted.clone();
         let mut places: BTreeMap<ObjectRef, (&Path, &Found)> = BTreeMap::new();
         for (file, manifest) in &self.manifests {
@@ -284,8 +282,8 @@ impl Folder {
             }
         }
         problems.sort();
-        let objects = places.values().map(|(_, found)| found.object.clone());
-        (objects.collect(), problems)
+        let objects = places.values().map(|(_, found)| found.object.clone()).collect();
+        Snapshot { objects, problems }
     }
 }
 

@@ -319,12 +319,8 @@ impl Objects {
 
     /// Inserts an object. Returns the one that it replaces.
     pub fn insert(&mut self, object: Object) -> Option<Object> {
-        self.put(object.reference(), object)
-    }
-
-    fn put(&mut self, reference: ObjectRef, object: Object) -> Option<Object> {
-        let kind = reference.kind;
-        let before = self.by_reference.insert(reference, object);
+        let kind = object.kind();
+        let before = self.by_reference.insert(object.reference(), object);
         if before.is_none() {
             *self.counts.entry(kind).or_default() += 1;
         }
@@ -346,7 +342,7 @@ impl Objects {
     /// Applies a change. Returns the previous version of the object.
     pub fn apply(&mut self, change: &Change) -> Option<Object> {
         match &change.now {
-            Some(object) => self.put(change.reference.clone(), object.clone()),
+            Some(object) => self.insert(object.clone()),
             None => self.remove(&change.reference),
         }
     }

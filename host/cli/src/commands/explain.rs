@@ -100,7 +100,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 /// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.
 fn leader(host: &HostShown) -> Option<String> {
     let leader = host.leader.as_ref().filter(|_| host.role == Role::Standby)?;
-    Some(format!("this host is a standby: `{}` leads; ask it", leader))
+    Some(format!("this host is a standby: `{leader}` leads; ask it"))
 }
 
 /// What the running host does about a key. `None` if it does nothing.
@@ -313,9 +313,8 @@ fn reason(cause: &Cause) -> String {
 }
 
 fn fields(of: &Fields, indent: &str) -> Vec<String> {
-    let mut lines: Vec<String> = of.fields.iter().map(|it| format!("{indent}{}", field(it))).collect();
-    lines.extend(and_more(of.more, "").map(|more| format!("{indent}{more}")));
-    lines
+    let all = of.fields.iter().map(field).chain(and_more(of.more, ""));
+    all.map(|line| format!("{indent}{line}")).collect()
 }
 
 /// `~ spec.ports[http].nodePort: 30080 -> 30081`.

@@ -164,8 +164,8 @@ fn configured(config: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     Ok((adapter.socket.clone(), Some(adapter.instance.clone())))
 }
 
-/// The state of an address. The guest's rule: an address still rests at exactly the period's end, and starts anew if the
-/// clock went back.
+/// The state of an address. The guest's rule: an address still rests at exactly the period's end, and starts anew if
+/// the clock went back.
 fn state(address: &AddressInfo, shown: &Shown, now_ms: u64) -> String {
     let period_ms = Some(shown.cooling_period_ms).filter(|period_ms| *period_ms > 0);
     let left_ms = |at_ms| period_ms?.checked_sub(now_ms.saturating_sub(at_ms));

@@ -62,7 +62,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
         Output::Json | Output::Yaml => output::value_if_read(&event, output),
     };
     let ended = super::block_on(async {
-        let exporting = traces.map(Traces::spawn);
+        let end_export = traces.map(Traces::spawn);
         let stop = asked_to_stop(super::listen_for_stop());
         let ended = if args.once {
             run::once(&config, &registry, stop, tell).await
@@ -74,8 +74,8 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
                 never = ask_at_hangup(ask) => match never {},
             }
         };
-        if let Some(exporting) = exporting {
-            exporting.end().await;
+        if let Some(end_export) = end_export {
+            end_export().await;
         }
         ended
     })??;

@@ -25,8 +25,8 @@ pub(super) struct Watch {
     watch: bool,
 }
 
-/// What a command shows at one moment; what of it lasts; how it ends. Another picture is shown if what lasts is another:
-/// it leaves out what passes by itself, such as the time.
+/// What a command shows at one moment; what of it lasts; how it ends. Another picture is shown if what lasts is
+/// another: it leaves out what passes by itself, such as the time.
 pub(super) type Picture = (String, String, Exit);
 
 impl Watch {

@@ -18,7 +18,6 @@ use opentelemetry_sdk::trace::{
     Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::Registry;
@@ -64,12 +63,6 @@ pub(crate) struct Traces {
     reported: Option<Instant>,
     /// How many spans were dropped since the start.
     dropped: u64,
-}
-
-/// The running export.
-pub(crate) struct Exporting {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
 }
 
 /// The sampled trace of a span, in hexadecimal digits.
@@ -134,20 +127,16 @@ impl Traces {
             .with_context_activation(false)
     }
 
-    /// Starts the export. Must be called inside a runtime.
-    pub(crate) fn spawn(self) -> Exporting {
+    /// Starts the export. Must be called inside a runtime. Returns what ends it: that sends the waiting spans, within a
+    /// few seconds.
+    pub(crate) fn spawn(self) -> impl AsyncFnOnce() {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(self.run(stopped));
-        Exporting { stop, task }
-    }
-}
-
-impl Exporting {
-    /// Sends the waiting spans, within a few seconds.
-    pub(crate) async fn end(self) {
-        // Ignore the error: an exporter that has ended has nothing left to send.
-        let _ = self.stop.send(());
-        let _ = self.task.await;
+        async move || {
+            // Ignore the error: an exporter that has ended has nothing left to send.
+            let _ = stop.send(());
+            let _ = task.await;
+        }
     }
 }
 

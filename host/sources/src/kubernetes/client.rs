@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
-
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
@@ -64,10 +63,7 @@ pub(super) struct Cluster {
     client: kube::Client,
     /// The API server's URL.
     pub(super) server: String,
-    request_timeout: Duration,
-    page_size: u32,
-    /// The Node whose Pods are requested. `None`: all Pods.
-    pods_of: Option<String>,
+    pub(super) settings: Settings,
     secrets: Secrets,
 }
 
@@ -130,9 +126,7 @@ impl Cluster {
         Ok(Self {
             client,
             server,
-            request_timeout: Duration::from_millis(settings.request_timeout_ms),
-            page_size: settings.page_size,
-            pods_of: settings.pods_of.clone(),
+            settings: settings.clone(),
             secrets,
         })
     }
@@ -145,7 +139,7 @@ impl Cluster {
     pub(super) async fn page(&self, scope: &Scope, next: Option<&str>, whole: bool) -> Result<Vec<u8>, Failed> {
         let purpose = Purpose::new("list", scope);
         let parameters = ListParams {
-            limit: (!whole).then_some(self.page_size),
+            limit: (!whole).then_some(self.settings.page_size),
             continue_token: next.map(str::to_owned),
             field_selector: self.field_selector(scope),
             ..ListParams::default()
@@ -174,7 +168,7 @@ impl Cluster {
 
     /// Selects objects of a scope. `None`: all. A Pod never moves to another Node, so the selection is stable.
     fn field_selector(&self, scope: &Scope) -> Option<String> {
-        let node = self.pods_of.as_ref().filter(|_| scope.kind == Kind::Pod)?;
+        let node = self.settings.pods_of.as_ref().filter(|_| scope.kind == Kind::Pod)?;
         Some(format!("spec.nodeName={node}"))
     }
 
@@ -207,8 +201,8 @@ impl Cluster {
     }
 
     async fn within<T>(&self, purpose: &Purpose, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-        let answer = tokio::time::timeout(self.request_timeout, asking).await;
-        let ms = self.request_timeout.as_millis();
+        let ms = self.settings.request_timeout_ms;
+        let answer = tokio::time::timeout(Duration::from_millis(ms), asking).await;
         answer.unwrap_or_else(|_| Err(self.failed(purpose, &format!("no answer within {ms} ms"))))
     }
 

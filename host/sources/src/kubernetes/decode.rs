@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus, Service};
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Status;
 use serde::Deserialize;

@@ -52,10 +52,8 @@ pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config,
     let proxy = proxy(&read, &options);
     let config = kube::Config::from_custom_kubeconfig(read, &options).await;
     let mut config = config.map_err(|error| {
-        let contexts = match contexts.is_empty() {
-            true => "none".to_owned(),
-            false => contexts.join(", "),
-        };
+        let all = contexts.join(", ");
+        let contexts = if all.is_empty() { "none" } else { &all };
         let context = format!("`context` under [source.kubernetes] (contexts: {contexts})");
         refused(&match &error {
             KubeconfigError::CurrentContextNotSet => format!("it has no current-context: set {context}"),

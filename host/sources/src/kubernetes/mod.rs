@@ -19,7 +19,6 @@ mod store;
 mod watch;
 
 use std::convert::Infallible;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -13,7 +13,6 @@ use kube::client::Body;
 use super::client::{Cluster, Failed, Purpose, scopes};
 use super::kubeconfig::ClusterError;
 use super::settings::Settings;
-use super::store::Scope;
 use crate::object::Kind;
 
 /// One thing that an account may do.
@@ -68,8 +67,6 @@ impl fmt::Display for Right {
 /// Asks one API server.
 pub struct Probe {
     cluster: Cluster,
-    scopes: Vec<Scope>,
-    needed: Vec<Kind>,
 }
 
 impl Probe {
@@ -78,11 +75,8 @@ impl Probe {
     /// # Errors
     /// If the address of the API server cannot be determined.
     pub async fn new(settings: &Settings) -> Result<Self, ClusterError> {
-        Ok(Self {
-            cluster: Cluster::new(settings).await?,
-            scopes: scopes(settings),
-            needed: settings.needed.clone(),
-        })
+        let cluster = Cluster::new(settings).await?;
+        Ok(Self { cluster })
     }
 
     /// The API server's URL.
@@ -97,16 +91,17 @@ impl Probe {
 
     /// The kinds that are read, and whether a host waits for them.
     pub fn kinds(&self) -> Vec<(Kind, bool)> {
-        let mut kinds: Vec<Kind> = self.scopes.iter().map(|scope| scope.kind).collect();
+        let Settings { watch, needed, .. } = &self.cluster.settings;
+        let mut kinds = watch.clone();
         kinds.dedup();
-        let is_needed = |kind: &Kind| self.needed.contains(kind);
-        kinds.into_iter().map(|kind| (kind, is_needed(&kind))).collect()
+        kinds.into_iter().map(|kind| (kind, needed.contains(&kind))).collect()
     }
 
     /// What reading them needs, and whether a host waits for it.
     pub fn reads(&self) -> Vec<(Right, bool)> {
-        let rights = self.scopes.iter().flat_map(|scope| {
-            let is_needed = self.needed.contains(&scope.kind);
+        let settings = &self.cluster.settings;
+        let rights = scopes(settings).into_iter().flat_map(|scope| {
+            let is_needed = settings.needed.contains(&scope.kind);
             let group = scope.kind.api_version().split_once('/').map_or("", |(group, _)| group);
             ["list", "watch"].map(|verb| {
                 let right = Right::new(verb, group, scope.kind.resource());

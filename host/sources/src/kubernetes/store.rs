@@ -71,7 +71,6 @@ struct Subscriber {
     pending: BTreeSet<ObjectRef>,
     /// Whether the unreadable objects or missing scopes changed. True until it has received a batch.
     news: bool,
-
     /// The problems it has received.
     problems: Vec<Problem>,
     wake: Arc<Notify>,
@@ -384,7 +383,6 @@ impl State {
         }
         let pending = std::mem::take(&mut subscriber.pending);
         let has_news = std::mem::replace(&mut subscriber.news, false);
-
         let before = std::mem::take(&mut subscriber.problems);
         let problems = if has_news { self.problems() } else { before.clone() };
         let is_new = |problem: &&Problem| !before.contains(problem);

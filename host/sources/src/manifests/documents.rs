@@ -13,7 +13,6 @@
 
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
 
 use super::rules;
@@ -188,11 +187,14 @@ fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
     let metadata = value.entry("metadata");
     let is_named = metadata.is_some_and(|metadata| metadata.text("name").is_some());
     let is_list = kind.ends_with("List") && !is_named;
-    if is_list
-        && is_read_here(api_version, kind)
-        && let Err(error) = read::<ListOfObjects>(value)
-    {
-        return contents.flaws.push(error.into());
+    if is_list && is_read_here(api_version, kind) {
+        let mut entries = value.entries().iter();
+        if let Some(entry) = entries.find(|entry| !OF_LIST.contains(&entry.key.as_str())) {
+            return contents.flaws.push(FieldError::unknown(entry, &OF_LIST).into());
+        }
+        if value.entry("items").is_none() {
+            return contents.flaws.push(flaw("missing field `items`"));
+        }
     }
     if let Some(items) = value.entry("items").filter(|_| is_list) {
         let of_items = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
@@ -212,19 +214,8 @@ fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
     }
 }
 
-/// The fields of a list, with any content: objects are parsed one by one.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "names its fields, and that `items` must be there")]
-struct ListOfObjects {
-    #[serde(default)]
-    api_version: IgnoredAny,
-    #[serde(default)]
-    kind: IgnoredAny,
-    #[serde(default)]
-    metadata: IgnoredAny,
-    items: IgnoredAny,
-}
+/// The fields of a list, with any content: objects are parsed one by one. `items` must be there.
+const OF_LIST: [&str; 4] = ["apiVersion", "kind", "metadata", "items"];
 
 /// Whether the kind of a list means that its items are of supported kinds.
 fn is_read_here(api_version: &str, kind: &str) -> bool {

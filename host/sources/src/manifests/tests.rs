@@ -151,10 +151,10 @@ fn a_file_is_read_once_it_keeps_still() {
     write(&folder, "a.yaml", &service("a"));
     assert_eq!(reading.look(2_150), Some(QUIET_MS), "it was written to");
     assert_eq!(reading.look(2_300), Some(50));
-    assert!(reading.objects.is_empty());
+    assert!(reading.now.objects.is_empty());
     assert_eq!(reading.look(2_350), None);
     assert_eq!(
-        (names(&reading.objects), reading.is_complete()),
+        (names(&reading.now.objects), reading.is_complete()),
         (vec!["a".to_owned()], true)
     );
 }
@@ -165,21 +165,21 @@ fn a_file_cut_short_takes_nothing_away_until_it_stays_so() {
     let mut reading = settled(&folder);
     // The remaining content counts. An empty file is a problem and removes nothing.
     for cut in [service("a"), String::new()] {
-        let before = names(&reading.objects);
+        let before = names(&reading.now.objects);
         write(&folder, "a.yaml", &cut);
         assert_eq!(reading.look(10_000), Some(SHRUNK_MS));
         assert_eq!(reading.look(11_999), Some(1));
-        assert_eq!(names(&reading.objects), before);
+        assert_eq!(names(&reading.now.objects), before);
         assert_eq!(reading.look(12_000), None);
-        assert_eq!(names(&reading.objects), ["a"]);
-        assert_eq!(reading.problems.is_empty(), !cut.is_empty());
+        assert_eq!(names(&reading.now.objects), ["a"]);
+        assert_eq!(reading.now.problems.is_empty(), !cut.is_empty());
     }
 
     // A new file has no previous objects that a wait could protect.
     write(&folder, "b.yaml", &service("b"));
     reading.look(13_000);
     assert_eq!(reading.look(13_200), None);
-    assert_eq!(names(&reading.objects), ["a", "b"]);
+    assert_eq!(names(&reading.now.objects), ["a", "b"]);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_file_cut_short_and_written_again_was_never_empty() {
     assert_eq!(reading.look(3_000), Some(QUIET_MS));
     assert_eq!(reading.look(3_200), None);
     assert_eq!(
-        (names(&reading.objects), reading.is_complete()),
+        (names(&reading.now.objects), reading.is_complete()),
         (vec!["a".to_owned()], true)
     );
 }
@@ -203,9 +203,9 @@ fn a_file_that_goes_away_takes_its_objects_with_it_after_a_while() {
     let mut reading = settled(&folder);
     fs::remove_file(folder.path().join("a.yaml")).unwrap();
     assert_eq!(reading.look(2_000), Some(SHRUNK_MS));
-    assert_eq!(names(&reading.objects), ["a", "b"]);
+    assert_eq!(names(&reading.now.objects), ["a", "b"]);
     assert_eq!(reading.look(4_000), None);
-    assert_eq!(names(&reading.objects), ["b"]);
+    assert_eq!(names(&reading.now.objects), ["b"]);
 }
 
 #[test]
@@ -215,9 +215,9 @@ fn a_renamed_file_takes_nothing_away() {
     fs::rename(folder.path().join("a.yaml"), folder.path().join("z.yaml")).unwrap();
     for now_ms in (2_000..=5_000).step_by(100) {
         reading.look(now_ms);
-        assert_eq!(names(&reading.objects), ["a"], "at {now_ms}");
+        assert_eq!(names(&reading.now.objects), ["a"], "at {now_ms}");
     }
-    assert_eq!((&reading.problems, reading.is_complete()), (&vec![], true));
+    assert_eq!((&reading.now.problems, reading.is_complete()), (&vec![], true));
 }
 
 #[test]
@@ -237,17 +237,17 @@ fn while_a_file_is_broken_what_it_held_stays() {
     reading.look(2_000);
     reading.look(10_000);
     assert_eq!(
-        names(&reading.objects),
+        names(&reading.now.objects),
         ["a", "b", "c"],
         "what can be read counts, what cannot be read stays"
     );
-    assert_eq!(reading.problems.len(), 1);
+    assert_eq!(reading.now.problems.len(), 1);
     assert!(!reading.is_complete());
 
     write(&folder, "a.yaml", &service("c"));
     reading.look(20_000);
     assert_eq!(reading.look(30_000), None);
-    assert_eq!(names(&reading.objects), ["c"]);
+    assert_eq!(names(&reading.now.objects), ["c"]);
     assert!(reading.is_complete());
 
     write(
@@ -257,11 +257,11 @@ fn while_a_file_is_broken_what_it_held_stays() {
     );
     reading.look(40_000);
     reading.look(50_000);
-    assert_eq!(names(&reading.objects), ["c"]);
+    assert_eq!(names(&reading.now.objects), ["c"]);
     fs::remove_file(folder.path().join("a.yaml")).unwrap();
     reading.look(60_000);
     assert_eq!(reading.look(70_000), None);
-    assert!(reading.objects.is_empty() && reading.problems.is_empty() && reading.is_complete());
+    assert!(reading.now.objects.is_empty() && reading.now.problems.is_empty() && reading.is_complete());
 }
 
 #[test]
@@ -276,8 +276,8 @@ fn a_folder_that_goes_away_takes_nothing_with_it() {
     fs::rename(&inner, parent.path().join("away")).unwrap();
     reading.look(2_000);
     reading.look(60_000);
-    assert_eq!(names(&reading.objects), ["a"]);
-    let problem = reading.problems[0].to_string();
+    assert_eq!(names(&reading.now.objects), ["a"]);
+    let problem = reading.now.problems[0].to_string();
     assert!(
         problem.contains("manifests: cannot be listed: No such file"),
         "{problem}"
@@ -286,7 +286,7 @@ fn a_folder_that_goes_away_takes_nothing_with_it() {
 
     fs::rename(parent.path().join("away"), &inner).unwrap();
     reading.look(61_000);
-    assert!(reading.is_complete() && reading.problems.is_empty() && reading.listed);
+    assert!(reading.is_complete() && reading.now.problems.is_empty() && reading.listed);
 }
 
 #[test]
@@ -300,8 +300,8 @@ fn a_manifest_that_is_no_file_any_more_keeps_its_objects() {
     fs::create_dir(&b).unwrap();
     reading.look(2_000);
     reading.look(60_000);
-    assert_eq!(names(&reading.objects), ["a", "b"]);
-    let said = said(&folder, &reading.problems);
+    assert_eq!(names(&reading.now.objects), ["a", "b"]);
+    let said = said(&folder, &reading.now.problems);
     assert!(said[0].starts_with("a.yaml: cannot be read: "), "{said:?}");
     assert_eq!(said[1], "b.yaml: is a folder, must be a file");
     assert!(!reading.is_complete());
@@ -314,7 +314,7 @@ fn a_file_too_large_is_a_problem() {
     file.set_len(FILE_BYTES_MAX + 1).unwrap();
     let reading = settled(&folder);
     assert_eq!(
-        said(&folder, &reading.problems),
+        said(&folder, &reading.now.problems),
         ["a.yaml: has 67108865 bytes, more than 67108864: not read"]
     );
 }
@@ -407,9 +407,9 @@ fn a_file_that_is_emptied_is_a_problem_until_it_holds_objects_or_goes() {
         write(&folder, "a.yaml", text);
         reading.look(2_000);
         reading.look(2_000 + SHRUNK_MS);
-        assert_eq!(names(&reading.objects), ["a", "b"], "{text:?}");
+        assert_eq!(names(&reading.now.objects), ["a", "b"], "{text:?}");
         assert_eq!(
-            said(&folder, &reading.problems),
+            said(&folder, &reading.now.problems),
             [
                 "a.yaml:1: held 1 object, and holds nothing now: what was known of it stays; put objects into the file, or remove it"
             ]
@@ -419,7 +419,7 @@ fn a_file_that_is_emptied_is_a_problem_until_it_holds_objects_or_goes() {
     write(&folder, "a.yaml", &service("c"));
     reading.look(10_000);
     reading.look(11_000);
-    assert_eq!(names(&reading.objects), ["b", "c"]);
+    assert_eq!(names(&reading.now.objects), ["b", "c"]);
     assert!(reading.is_complete());
 
     write(&folder, "a.yaml", "");
@@ -428,7 +428,7 @@ fn a_file_that_is_emptied_is_a_problem_until_it_holds_objects_or_goes() {
     fs::remove_file(folder.path().join("a.yaml")).unwrap();
     reading.look(30_000);
     reading.look(30_000 + SHRUNK_MS);
-    assert_eq!(names(&reading.objects), ["b"]);
+    assert_eq!(names(&reading.now.objects), ["b"]);
     assert!(reading.is_complete());
 }
 
@@ -447,7 +447,7 @@ fn a_file_without_a_byte_may_have_held_objects_before_the_start() {
 fn a_typo_keeps_what_was_known_of_the_object() {
     let folder = folder(&[("a.yaml", &service("a"))]);
     let mut reading = settled(&folder);
-    let before = reading.objects.clone();
+    let before = reading.now.objects.clone();
     for (typo, problem) in [
         ("ports:", "spec.prots: unknown field; did you mean `ports`?"),
         (
@@ -468,8 +468,8 @@ fn a_typo_keeps_what_was_known_of_the_object() {
         write(&folder, "a.yaml", &service("a").replace(typo, written));
         reading.look(now_ms);
         reading.look(now_ms + SHRUNK_MS);
-        assert_eq!(reading.objects, before, "{written}");
-        assert_eq!(said(&folder, &reading.problems), [format!("a.yaml:4: {problem}")]);
+        assert_eq!(reading.now.objects, before, "{written}");
+        assert_eq!(said(&folder, &reading.now.problems), [format!("a.yaml:4: {problem}")]);
         assert!(!reading.is_complete());
     }
 }

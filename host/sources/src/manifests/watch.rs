@@ -10,8 +10,8 @@ use notify::RecursiveMode;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Folder, FolderError};
-use crate::object::{Batch, Objects, Problem};
+use super::{Folder, FolderError, Snapshot};
+use crate::object::{Batch, Problem};
 use crate::rescans::{RESCAN_UNWATCHED, Rescans};
 
 /// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
@@ -29,48 +29,40 @@ pub fn watch(folder: &Path) -> Result<mpsc::Receiver<Batch>, FolderError> {
     Ok(batches)
 }
 
-/// What the receiver knows.
-#[derive(Default)]
-struct Known {
-    objects: Objects,
-    /// The rest of the last batch: its problems, and whether it was complete. `None` before the first batch.
-    last: Option<(Vec<Problem>, bool)>,
-}
-
-impl Known {
-    /// The batch that the receiver lacks, which it knows from then on. `None` if the folder holds nothing new.
-    fn news(&mut self, folder: &Folder, is_settled: bool) -> Option<Batch> {
-        let changes = self.objects.changes_to(&folder.objects);
-        let complete = folder.is_complete();
-        // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
-        // unsettled file alone is no news.
-        let is_news = match &self.last {
-            None => is_settled,
-            Some((problems, was_complete)) => {
-                !changes.is_empty() || *problems != folder.problems || (complete && !was_complete)
-            }
-        };
-        if !is_news {
-            return None;
-        }
-        let last = self.last.replace((folder.problems.clone(), complete));
-        let (before, _) = last.unwrap_or_default();
-        let is_new = |problem: &&Problem| !before.contains(problem);
-        self.objects.clone_from(&folder.objects);
-        Some(Batch {
-            changes,
-            problems: folder.problems.clone(),
-            new_problems: folder.problems.iter().filter(is_new).cloned().collect(),
-            complete,
-            ..Batch::default()
-        })
+/// The batch that the receiver lacks. `known`: what it knows and whether that was complete, before and after; `None`
+/// before the first batch. No batch if the folder holds nothing new.
+fn news(known: &mut Option<(Snapshot, bool)>, folder: &Folder, is_settled: bool) -> Option<Batch> {
+    let nothing = <(Snapshot, bool)>::default();
+    let (before, was_complete) = known.as_ref().unwrap_or(&nothing);
+    let changes = before.objects.changes_to(&folder.now.objects);
+    let complete = folder.is_complete();
+    let has_changed = !changes.is_empty() || before.problems != folder.now.problems;
+    // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
+    // unsettled file alone is no news.
+    let is_news = match known {
+        None => is_settled,
+        Some(_) => has_changed || (complete && !was_complete),
+    };
+    if !is_news {
+        return None;
     }
+    let problems = folder.now.problems.clone();
+    let is_new = |problem: &&Problem| !before.problems.contains(problem);
+    let new_problems = problems.iter().filter(is_new).cloned().collect();
+    *known = Some((folder.now.clone(), complete));
+    Some(Batch {
+        changes,
+        problems,
+        new_problems,
+        complete,
+        ..Batch::default()
+    })
 }
 
 async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let started = Instant::now();
     let mut rescans = Rescans::default();
-    let mut known = Known::default();
+    let mut known = None;
     loop {
         if !rescans.watches(&folder.root)
             && folder.listed
@@ -91,7 +83,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
             rescans.watcher = None;
         }
         let is_settled = again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX;
-        if let Some(batch) = known.news(&folder, is_settled)
+        if let Some(batch) = news(&mut known, &folder, is_settled)
             && batches.send(batch).await.is_err()
         {
             return;

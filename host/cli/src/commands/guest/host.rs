@@ -15,6 +15,9 @@ use crate::commands::flags;
 use crate::exit::{Failure, misused};
 use crate::output;
 
+/// What a host answers.
+type Answer<T> = Result<T, Failure>;
+
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Host {
@@ -40,24 +43,21 @@ impl Host {
         Ok(Client::new(&self.state_dir()?)?)
     }
 
-    pub(in crate::commands) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(in crate::commands) fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
         self.ask(async |client| client.get(path).await)
     }
 
-    pub(in crate::commands) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(in crate::commands) fn delete<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
         self.ask(async |client| client.delete(path).await)
     }
 
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
         let _doing = progress::doing(|| "waiting for the host".to_owned());
         self.ask(async |client| client.post(path, body).await)
     }
 
     /// Changes a guest. If it changed and another host leads, a note says that the leader goes on with its own version.
-    pub(super) fn change<T>(&self, guest: &str, verb: &str, body: &impl Serialize) -> Result<T, Failure>
-    where
-        T: DeserializeOwned,
-    {
+    pub(super) fn change<T: DeserializeOwned>(&self, guest: &str, verb: &str, body: &impl Serialize) -> Answer<T> {
         let changed = self.post(&path(guest, verb)?, body)?;
         let is_elected = KINDS.iter().any(|kind| {
             let about = kind.sections().about();

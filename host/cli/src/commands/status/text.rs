@@ -13,7 +13,8 @@ use crate::output::{self, Column, and_more, or_dash, printable};
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
 
-/// The whole status; `keys`: all keys, in place of those in trouble and those `beside`.
+/// The whole status, in lines that may hold any characters; `keys`: all keys, in place of those in trouble and those
+/// `beside`.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeyShown]) -> Vec<String> {
     let host = &status.host;
     let config = format!("config    {}{}", host.config, read_again(host));
@@ -42,9 +43,9 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
     let of_source = status.source.iter().flat_map(|source| &source.problems);
     let of_node = status.node.iter().flat_map(|node| &node.problems);
     let problems = of_source.chain(of_node);
-    lines.extend(problems.map(|problem| format!("problem   {}", printable(problem))));
+    lines.extend(problems.map(|problem| format!("problem   {problem}")));
     if let Some(source) = &status.source {
-        lines.extend(source.notes.iter().map(|note| format!("note      {}", printable(note))));
+        lines.extend(source.notes.iter().map(|note| format!("note      {note}")));
         let more = source.note_count.saturating_sub(source.notes.len());
         lines.extend(and_more(more, "").map(|more| format!("note      {more}")));
     }
@@ -59,7 +60,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeySho
     }
     let verdict = match status.problems.as_slice() {
         [] => without_problems(status),
-        problems => format!("not well: {}", printable(&problems.join("; "))),
+        problems => format!("not well: {}", problems.join("; ")),
     };
     lines.extend([String::new(), verdict]);
     lines
@@ -85,11 +86,9 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
 fn who(host: &HostShown) -> String {
     let mut text = process(host);
     if !host.identity.is_empty() {
-        text += &format!(", as `{}`", printable(&host.identity));
+        text += &format!(", as `{}`", host.identity);
     }
-    if let Some(leader) = &host.leader {
-        text += &format!(", `{}` leads", printable(leader));
-    }
+    text.extend(host.leader.iter().map(|leader| format!(", `{leader}` leads")));
     text += if host.stopping { ", stopping" } else { "" };
     text
 }
@@ -132,17 +131,15 @@ fn lease(host: &HostShown) -> Option<String> {
     if let Some(error) = &election.error {
         text += &format!("; the last request failed: {error}");
     }
-    Some(printable(&text))
+    Some(text)
 }
 
 fn source(status: &Status) -> Option<String> {
     let source = status.source.as_ref()?;
     let some = source.objects.iter().filter(|(_, count)| **count > 0);
     let objects: Vec<String> = some.map(|(kind, count)| format!("{count} {kind}")).collect();
-    let objects = match objects.join(", ") {
-        none if none.is_empty() => "no objects".to_owned(),
-        objects => objects,
-    };
+    let some = objects.join(", ");
+    let objects = if some.is_empty() { "no objects" } else { &some };
     let state = match (source.synced, source.complete) {
         (false, _) => "not looked at yet",
         (true, true) => "complete",
@@ -180,18 +177,18 @@ fn negs(status: &Status) -> Vec<String> {
     let mut lines = vec![format!("negs      {operations} on {endpoints} in flight; {done}")];
     for MigrationShown { key, migration } in &negs.migrations {
         let text = migration_text(migration, status.host.now_ms);
-        lines.push(format!("migrates  {}: {text}", printable(key)));
+        lines.push(format!("migrates  {key}: {text}"));
     }
     let more = negs.migration_count.saturating_sub(negs.migrations.len());
     lines.extend(and_more(more, " that migrate"));
     for key in &negs.error_states {
-        lines.push(format!("error     {}: {}", printable(key), in_error_state(key)));
+        lines.push(format!("error     {key}: {}", in_error_state(key)));
     }
     let more = negs.error_state_count.saturating_sub(negs.error_states.len());
     lines.extend(and_more(more, " in their error state"));
     for operation in negs.in_flight.iter().take(IN_FLIGHT_MAX) {
         let text = operation_text(operation, status.host.now_ms);
-        lines.push(format!("in flight {}: {text}", printable(&operation.key)));
+        lines.push(format!("in flight {}: {text}", operation.key));
     }
     lines.extend(and_more(negs.operations.saturating_sub(IN_FLIGHT_MAX), " operations"));
     lines
@@ -255,7 +252,7 @@ fn node(status: &Status) -> Option<String> {
         None => "no number".to_owned(),
         Some(number) => format!("number {number}; {nodes} numbered"),
     };
-    let mut text = format!("`{}` has {number}; {services} to render", printable(&node.name));
+    let mut text = format!("`{}` has {number}; {services} to render", node.name);
     text.extend(node.waits_for.iter().map(|what| format!("; they wait for {what}")));
     Some(text)
 }
@@ -270,7 +267,7 @@ fn pods(status: &Status) -> Option<String> {
         if pods.stats.resting > 0 {
             text += &format!(", {} resting", pods.stats.resting);
         }
-        text.extend(pods.error.iter().map(|error| format!("; {}", printable(error))));
+        text.extend(pods.error.iter().map(|error| format!("; {error}")));
     }
     text.extend(pods.next_try_in_ms.map(|ms| format!("; next try in {}", passed(ms))));
     Some(text)
