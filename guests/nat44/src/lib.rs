@@ -34,32 +34,18 @@ mod writes;
 
 trueup_guest::guest!(Renderer);
 
-impl exported::Guest for Exports {
-    fn add_service(service: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.add_service(&mut Imports, &service))
-    }
-
-    fn update_service(old: ContivService, new: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.update_service(&mut Imports, &old.id, &new))
-    }
-
-    fn delete_service(service: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.delete_service(&mut Imports, &service.id))
-    }
-
-    fn update_node_port_services(node_ips: Vec<String>, services: Vec<ContivService>) -> Result<(), String> {
-        with(|renderer| renderer.update_node_port_services(&mut Imports, &node_ips, &services))
-    }
-
-    fn update_local_frontend_ifs(_: Vec<String>, new: Vec<String>) -> Result<(), String> {
-        with(|renderer| renderer.update_local_frontend_ifs(&mut Imports, new))
-    }
-
-    fn update_local_backend_ifs(_: Vec<String>, new: Vec<String>) -> Result<(), String> {
-        with(|renderer| renderer.update_local_backend_ifs(&mut Imports, new))
-    }
-
-    fn resync(event: ResyncEvent) -> Result<(), String> {
-        with(|renderer| renderer.resync(&mut Imports, event))
-    }
-}
+trueup_guest::exports! { exported::Guest {
+    fn add_service(service: ContivService) -> Result<(), String> =
+        |renderer| renderer.add_service(&mut Imports, &service);
+    fn update_service(old: ContivService, new: ContivService) -> Result<(), String> =
+        |renderer| renderer.update_service(&mut Imports, &old.id, &new);
+    fn delete_service(service: ContivService) -> Result<(), String> =
+        |renderer| renderer.delete_service(&mut Imports, &service.id);
+    fn update_node_port_services(node_ips: Vec<String>, services: Vec<ContivService>) -> Result<(), String> =
+        |renderer| renderer.update_node_port_services(&mut Imports, &node_ips, &services);
+    fn update_local_frontend_ifs(_: Vec<String>, new: Vec<String>) -> Result<(), String> =
+        |renderer| renderer.update_local_frontend_ifs(&mut Imports, new);
+    fn update_local_backend_ifs(_: Vec<String>, new: Vec<String>) -> Result<(), String> =
+        |renderer| renderer.update_local_backend_ifs(&mut Imports, new);
+    fn resync(event: ResyncEvent) -> Result<(), String> = |renderer| renderer.resync(&mut Imports, event);
+} }

@@ -22,7 +22,7 @@ use trueup_guest::Imports;
 use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
-use crate::bindings::trueup::neg::types::EndpointGroup;
+use crate::bindings::trueup::neg::types::EndpointGroup as Group;
 use crate::neg::Neg;
 
 pub mod address;
@@ -46,48 +46,23 @@ pub mod world;
 
 trueup_guest::guest!(Neg);
 
-impl timer_events::Guest for Exports {
-    fn on_timer(timer: u64) -> bool {
-        with(|neg| neg.on_timer(&mut Imports, timer))
-    }
-}
+trueup_guest::exports! { timer_events::Guest {
+    fn on_timer(timer: u64) -> bool = |neg| neg.on_timer(&mut Imports, timer);
+} }
 
-impl exported_migrator::Guest for Exports {
-    fn filter(
-        add: Vec<EndpointGroup>,
-        remove: Vec<EndpointGroup>,
-        committed: Vec<EndpointGroup>,
-        in_error_state: bool,
-    ) -> Filtered {
-        with(|neg| neg.filter(&mut Imports, add, remove, committed, in_error_state))
-    }
+trueup_guest::exports! { exported_migrator::Guest {
+    fn filter(add: Vec<Group>, remove: Vec<Group>, committed: Vec<Group>, in_error_state: bool) -> Filtered =
+        |neg| neg.filter(&mut Imports, add, remove, committed, in_error_state);
+    fn pause() = |neg| neg.migrator.pause(&mut Imports, &neg.settings);
+    fn continue_(detach_failure: Option<String>) =
+        |neg| neg.migrator.resume(&mut Imports, &neg.settings, detach_failure.as_deref());
+    fn is_paused() -> bool = |neg| neg.migrator.is_paused(&neg.settings);
+} }
 
-    fn pause() {
-        with(|neg| neg.migrator.pause(&mut Imports, &neg.settings));
-    }
-
-    fn continue_(detach_failure: Option<String>) {
-        with(|neg| {
-            let failure = detach_failure.as_deref();
-            neg.migrator.resume(&mut Imports, &neg.settings, failure);
-        });
-    }
-
-    fn is_paused() -> bool {
-        with(|neg| neg.migrator.is_paused(&neg.settings))
-    }
-}
-
-impl exported_syncer::Guest for Exports {
-    fn sync(target: Vec<EndpointGroup>) -> Result<SyncReport, exported_syncer::Error> {
-        with(|neg| neg.sync(&mut Imports, target))
-    }
-
-    fn on_operation(operation: u64, failure: Option<String>) -> bool {
-        with(|neg| neg.on_operation(&mut Imports, operation, failure))
-    }
-
-    fn set_error_state(in_error_state: bool) {
-        with(|neg| neg.set_error_state(&mut Imports, in_error_state));
-    }
-}
+trueup_guest::exports! { exported_syncer::Guest {
+    fn sync(target: Vec<Group>) -> Result<SyncReport, exported_syncer::Error> =
+        |neg| neg.sync(&mut Imports, target);
+    fn on_operation(operation: u64, failure: Option<String>) -> bool =
+        |neg| neg.on_operation(&mut Imports, operation, failure);
+    fn set_error_state(in_error_state: bool) = |neg| neg.set_error_state(&mut Imports, in_error_state);
+} }

@@ -35,35 +35,18 @@ mod transaction;
 
 trueup_guest::guest!(Renderer);
 
-impl exported::Guest for Exports {
-    fn add_service(service: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.add_service(&mut Imports, service))
-    }
-
-    fn update_service(old: ContivService, new: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.update_service(&mut Imports, old.id, new))
-    }
-
-    fn delete_service(service: ContivService) -> Result<(), String> {
-        with(|renderer| renderer.delete_service(&mut Imports, service.id))
-    }
-
+trueup_guest::exports! { exported::Guest {
+    fn add_service(service: ContivService) -> Result<(), String> =
+        |renderer| renderer.add_service(&mut Imports, service);
+    fn update_service(old: ContivService, new: ContivService) -> Result<(), String> =
+        |renderer| renderer.update_service(&mut Imports, old.id, new);
+    fn delete_service(service: ContivService) -> Result<(), String> =
+        |renderer| renderer.delete_service(&mut Imports, service.id);
     /// Node ports apply to every local address, whatever the nodes.
-    fn update_node_port_services(_: Vec<String>, _: Vec<ContivService>) -> Result<(), String> {
-        Ok(())
-    }
-
+    fn update_node_port_services(_: Vec<String>, _: Vec<ContivService>) -> Result<(), String> = |_| Ok(());
     /// Rules apply to every interface.
-    fn update_local_frontend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
-        Ok(())
-    }
-
+    fn update_local_frontend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> = |_| Ok(());
     /// Rules apply to every interface.
-    fn update_local_backend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn resync(event: ResyncEvent) -> Result<(), String> {
-        with(|renderer| renderer.resync(&mut Imports, event.services))
-    }
-}
+    fn update_local_backend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> = |_| Ok(());
+    fn resync(event: ResyncEvent) -> Result<(), String> = |renderer| renderer.resync(&mut Imports, event.services);
+} }

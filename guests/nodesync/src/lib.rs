@@ -37,24 +37,11 @@ mod world;
 
 trueup_guest::guest!(NodeSync);
 
-impl exported::Guest for Exports {
-    fn resync(state: ClusterState) -> Result<(), Error> {
-        with(|node_sync| node_sync.resync(&mut Imports, state))
-    }
-
-    fn update(change: Change) -> Result<Vec<NodeUpdate>, Error> {
-        with(|node_sync| node_sync.update(&mut Imports, change))
-    }
-
-    fn get_node_id() -> u32 {
-        with(|node_sync| node_sync.id)
-    }
-
-    fn get_all_nodes() -> Vec<Node> {
-        with(|node_sync| node_sync.all_nodes())
-    }
-
-    fn publish_node_ips(addresses: Vec<String>, version: IpVersion) -> Result<bool, Error> {
-        with(|node_sync| node_sync.publish_node_ips(&mut Imports, &addresses, version))
-    }
-}
+trueup_guest::exports! { exported::Guest {
+    fn resync(state: ClusterState) -> Result<(), Error> = |node_sync| node_sync.resync(&mut Imports, state);
+    fn update(change: Change) -> Result<Vec<NodeUpdate>, Error> = |node_sync| node_sync.update(&mut Imports, change);
+    fn get_node_id() -> u32 = |node_sync| node_sync.id;
+    fn get_all_nodes() -> Vec<Node> = |node_sync| node_sync.all_nodes();
+    fn publish_node_ips(addresses: Vec<String>, version: IpVersion) -> Result<bool, Error> =
+        |node_sync| node_sync.publish_node_ips(&mut Imports, &addresses, version);
+} }

@@ -105,7 +105,7 @@ macro_rules! bindings {
 /// Makes this crate a guest of the world of its module `bindings`. Adds to the crate's root:
 ///
 /// - `Exports`: implements `trueup:guest/lifecycle` with this state, a [`Guest`]. The crate implements the world's
-///   other exports for it.
+///   other exports for it, with [`exports!`](crate::exports!) or by hand.
 /// - `with(call)`: calls a function with the state.
 /// - The package's version, as the guest's.
 #[macro_export]
@@ -152,6 +152,26 @@ macro_rules! guest {
                 None => [0; TEXT.len()],
             };
         };
+    };
+}
+
+/// Implements an interface that the world exports: each function with the call on the state that answers it.
+///
+/// ```text
+/// trueup_guest::exports! { reconciliation::Guest {
+///     fn reconcile(desired: Desired) -> Result<Report, Error> = |state| state.reconcile(&mut Imports, &desired);
+/// } }
+/// ```
+#[macro_export]
+macro_rules! exports {
+    ($interface:path {
+        $($(#[$about:meta])* fn $name:ident($($argument:tt: $type:ty),*) $(-> $answer:ty)? = $call:expr;)+
+    }) => {
+        impl $interface for Exports {
+            $($(#[$about])* fn $name($($argument: $type),*) $(-> $answer)? {
+                with($call)
+            })+
+        }
     };
 }
 

@@ -42,16 +42,8 @@ mod world;
 
 trueup_guest::guest!(Processor);
 
-impl exported::Guest for Exports {
-    fn resync(state: State) -> Result<(), String> {
-        with(|processor| processor.resync(&mut Imports, state))
-    }
-
-    fn update(event: Event) -> Result<(), String> {
-        with(|processor| processor.update(&mut Imports, event))
-    }
-
-    fn revert(pod: ObjectId) {
-        with(|processor| processor.revert(&mut Imports, pod));
-    }
-}
+trueup_guest::exports! { exported::Guest {
+    fn resync(state: State) -> Result<(), String> = |processor| processor.resync(&mut Imports, state);
+    fn update(event: Event) -> Result<(), String> = |processor| processor.update(&mut Imports, event);
+    fn revert(pod: ObjectId) = |processor| processor.revert(&mut Imports, pod);
+} }
