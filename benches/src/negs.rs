@@ -13,11 +13,10 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
 use trueup_capabilities::neg::{Api, EndpointGroup};
 use trueup_engine::Engine;
-use trueup_guest::{Clock, Level, Telemetry};
+use trueup_guest::{Clock, Guest as _, Level, Telemetry};
 use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
 use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native_types};
 use trueup_guest_neg::neg::Neg as NativeNeg;
-use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
 use trueup_instance::{Bindings as _, Instance, Instances};
 use trueup_worlds::neg::guest as neg;
@@ -181,10 +180,10 @@ impl Native {
     /// # Errors
     /// If the guest refuses the settings.
     pub fn holding(groups: &[EndpointGroup]) -> anyhow::Result<Self> {
-        let settings = Settings::read(&settings().to_string()).map_err(anyhow::Error::msg)?;
+        let neg = NativeNeg::init(&settings().to_string()).map_err(anyhow::Error::msg)?;
         let there = native_groups(groups).into_iter();
         Ok(Self {
-            neg: NativeNeg::new(settings),
+            neg,
             world: Listed(there.map(|group| (group.location.zone, group.endpoints)).collect()),
         })
     }

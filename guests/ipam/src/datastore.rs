@@ -66,7 +66,7 @@ impl Datastore {
     /// Ends a call that may have changed something: sends the gauges that changed.
     pub(crate) fn show(&mut self, world: &mut impl World) {
         let numbers = [
-            self.memory.eni_count(),
+            self.memory.enis().len(),
             self.memory.total_count(),
             self.memory.assigned_count(),
             self.memory.held_count(),

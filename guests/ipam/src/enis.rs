@@ -4,9 +4,10 @@ use std::net::Ipv4Addr;
 
 use trueup_guest::Level;
 
+use crate::addresses::Addresses;
 use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
 use crate::datastore::{Datastore, log_pod};
-use crate::memory::{Eni, EniKey, Traits};
+use crate::memory::{Eni, EniKey};
 use crate::metrics::{self, count};
 use crate::stored;
 use crate::world::World;
@@ -24,15 +25,16 @@ impl Datastore {
         is_primary: bool,
         is_trunk: bool,
     ) -> Result<(), Error> {
-        if self.memory.eni_key(id).is_some() {
+        if self.memory.eni(id).is_some() {
             return Err(Error::DuplicatedEni);
         }
-        let traits = Traits {
+        let eni = Eni {
             is_primary,
             is_trunk,
             created_at_ms: self.now_ms(world),
+            addresses: Addresses::default(),
         };
-        self.memory.add_eni(id, device_number, traits);
+        self.memory.add_eni(id, device_number, eni);
         self.show(world);
         Ok(())
     }
@@ -43,7 +45,7 @@ impl Datastore {
     /// As the contract states.
     pub(crate) fn add_address(&mut self, world: &mut impl World, id: &str, ipv4: &str) -> Result<(), Error> {
         let address = parse(ipv4)?;
-        let place = self.eni(id)?;
+        let place = self.memory.eni(id).ok_or(Error::UnknownEni)?.0.clone();
         if self.memory.place(address).is_some() {
             return Err(Error::IpAlreadyInStore);
         }
@@ -73,12 +75,18 @@ impl Datastore {
         force: bool,
     ) -> Result<(), Error> {
         let address = parse(ipv4)?;
-        let place = self.eni(id)?;
+        let place = self.memory.eni(id).ok_or(Error::UnknownEni)?.0.clone();
         if self.memory.place(address) != Some(&place) {
             return Err(Error::UnknownIp);
         }
         if self.memory.holder(address).is_none() {
-            self.remove_free_address(world, address);
+            // If it rests, memory keeps the rest.
+            let time = self.memory.remove_address(address);
+            if let Some(time) = self.may_rest(time)
+                && self.settings.cooling.rests(time, self.now_ms(world))
+            {
+                self.memory.replace_unassigned_at(address, Some(time));
+            }
         } else if force {
             let now_ms = self.now_ms(world);
             self.evict(world, id, address);
@@ -98,8 +106,8 @@ impl Datastore {
     /// # Errors
     /// As the contract states.
     pub(crate) fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
-        let place = self.eni(id)?;
-        let eni = self.memory.eni(&place).ok_or(Error::UnknownEni)?;
+        let (place, eni) = self.memory.eni(id).ok_or(Error::UnknownEni)?;
+        let place = place.clone();
         let taken = eni.addresses.taken_count();
         if taken > 0 && !force {
             return Err(Error::EniInUse);
@@ -140,7 +148,7 @@ impl Datastore {
         warm_ip_target: u32,
         minimum_ip_target: u32,
     ) -> Option<String> {
-        if self.memory.enis().all(|(_, eni)| eni.traits.is_primary) {
+        if self.memory.enis().values().all(|eni| eni.is_primary) {
             return None;
         }
         let now_ms = self.now_ms(world);
@@ -161,29 +169,29 @@ impl Datastore {
 
     /// The first rule that keeps the ENI; `None` if it can go.
     fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
-        let (traits, cooling) = (eni.traits, self.settings.cooling);
+        let cooling = self.settings.cooling;
         let free = self.memory.total_count() - self.memory.assigned_count();
-        let is_young = now_ms.saturating_sub(traits.created_at_ms) < self.settings.min_eni_lifetime_ms;
+        let is_young = now_ms.saturating_sub(eni.created_at_ms) < self.settings.min_eni_lifetime_ms;
         let has_resting = eni.addresses.resting(cooling, now_ms).next().is_some();
         let are_few_free = count(free.saturating_sub(eni.addresses.free_count())) < warm_ip_target;
         let others_total = self.memory.total_count().saturating_sub(eni.addresses.total());
         let are_few = count(others_total) < minimum_ip_target;
         let rules = [
-            (traits.is_primary, "it is primary"),
+            (eni.is_primary, "it is primary"),
             (is_young, "it is too young"),
             (has_resting, "an address of it rests"),
             (eni.addresses.taken_count() > 0, "an address of it is assigned"),
             (are_few_free, "the others have too few free addresses"),
             (are_few, "the others have too few addresses"),
-            (traits.is_trunk, "it is a trunk"),
+            (eni.is_trunk, "it is a trunk"),
         ];
         rules.into_iter().find(|&(keeps, _)| keeps).map(|(_, why)| why)
     }
 
     /// `datastore.freeable-ips`
     pub(crate) fn freeable_ips(&self, id: &str) -> Vec<String> {
-        let eni = self.memory.eni_key(id).and_then(|key| self.memory.eni(key));
-        let all = eni.into_iter().flat_map(|eni| eni.addresses.iter());
+        let eni = self.memory.eni(id);
+        let all = eni.into_iter().flat_map(|(_, eni)| eni.addresses.iter());
         let free = all.filter(|(address, _)| self.memory.holder(*address).is_none());
         free.map(|(address, _)| address.to_string()).collect()
     }
@@ -193,8 +201,7 @@ impl Datastore {
     /// # Errors
     /// As the contract states.
     pub(crate) fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
-        let key = self.memory.eni_key(id);
-        let eni = key.and_then(|key| self.memory.eni(key)).ok_or(Error::UnknownEni)?;
+        let (_, eni) = self.memory.eni(id).ok_or(Error::UnknownEni)?;
         Ok(eni.addresses.iter().map(|(address, _)| address.to_string()).collect())
     }
 
@@ -204,21 +211,20 @@ impl Datastore {
         EniInfos {
             total_ips: total,
             assigned_ips: assigned,
-            enis: self.memory.enis().map(|(key, eni)| self.eni_info(key, eni)).collect(),
+            enis: (self.memory.enis().iter().map(|(key, eni)| self.eni_info(key, eni))).collect(),
         }
     }
 
     /// `datastore.get-eni-needs-ip`
     pub(crate) fn eni_needs_ip(&self, max_ip_per_eni: u32, skip_primary: bool) -> Option<EniInfo> {
-        let has_room =
-            |eni: &Eni| count(eni.addresses.total()) < max_ip_per_eni && !(skip_primary && eni.traits.is_primary);
-        let (key, eni) = self.memory.enis().find(|(_, eni)| has_room(eni))?;
+        let has_room = |eni: &Eni| count(eni.addresses.total()) < max_ip_per_eni && !(skip_primary && eni.is_primary);
+        let (key, eni) = self.memory.enis().iter().find(|(_, eni)| has_room(eni))?;
         Some(self.eni_info(key, eni))
     }
 
     /// `datastore.get-enis`
     pub(crate) fn eni_count(&self) -> u32 {
-        count(self.memory.eni_count())
+        count(self.memory.enis().len())
     }
 
     /// `datastore.get-stats`
@@ -231,12 +237,8 @@ impl Datastore {
 
     /// `datastore.get-trunk-eni`
     pub(crate) fn trunk_eni(&self) -> Option<String> {
-        let (key, _) = self.memory.enis().find(|(_, eni)| eni.traits.is_trunk)?;
+        let (key, _) = self.memory.enis().iter().find(|(_, eni)| eni.is_trunk)?;
         Some(key.id.as_ref().to_owned())
-    }
-
-    fn eni(&self, id: &str) -> Result<EniKey, Error> {
-        self.memory.eni_key(id).cloned().ok_or(Error::UnknownEni)
     }
 
     fn eni_info(&self, key: &EniKey, eni: &Eni) -> EniInfo {
@@ -248,23 +250,10 @@ impl Datastore {
         EniInfo {
             id: key.id.as_ref().to_owned(),
             device_number: key.device_number,
-            is_primary: eni.traits.is_primary,
-            is_trunk: eni.traits.is_trunk,
-            created_at_ms: eni.traits.created_at_ms,
+            is_primary: eni.is_primary,
+            is_trunk: eni.is_trunk,
+            created_at_ms: eni.created_at_ms,
             addresses: eni.addresses.iter().map(info).collect(),
-        }
-    }
-
-    /// Deletes an unassigned address. If it rests, memory keeps the rest.
-    fn remove_free_address(&mut self, world: &mut impl World, address: Ipv4Addr) {
-        let Some(time) = self.may_rest(self.memory.unassigned_at_ms(address)) else {
-            self.memory.remove_address(address);
-            return;
-        };
-        let now_ms = self.now_ms(world);
-        self.memory.remove_address(address);
-        if self.settings.cooling.rests(time, now_ms) {
-            self.memory.replace_unassigned_at(address, Some(time));
         }
     }
 

@@ -47,18 +47,13 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// The interface with this id; a node has few of them.
-    pub(crate) fn eni_key(&self, id: &str) -> Option<&EniKey> {
-        self.enis.keys().find(|key| &*key.id == id)
-    }
-
-    /// The interface and its addresses.
-    pub(crate) fn eni(&self, key: &EniKey) -> Option<&Eni> {
-        self.enis.get(key)
+    pub(crate) fn eni(&self, id: &str) -> Option<(&EniKey, &Eni)> {
+        self.enis.iter().find(|(key, _)| &*key.id == id)
     }
 
     /// All interfaces in order.
-    pub(crate) fn enis(&self) -> impl Iterator<Item = (&EniKey, &Eni)> {
-        self.enis.iter()
+    pub(crate) fn enis(&self) -> &BTreeMap<EniKey, Eni> {
+        &self.enis
     }
 
     /// The interface that has the address.
@@ -84,14 +79,8 @@ impl Memory {
 
     /// The held allocations by address.
     pub(crate) fn held(&self) -> impl Iterator<Item = (Ipv4Addr, &Holder)> {
-        self.held
-            .iter()
-            .filter_map(|&address| Some((address, self.holder(address)?)))
-    }
-
-    /// The number of interfaces.
-    pub(crate) fn eni_count(&self) -> usize {
-        self.enis.len()
+        let held = self.held.iter();
+        held.filter_map(|&address| Some((address, self.holder(address)?)))
     }
 
     /// The number of addresses of the interfaces.
@@ -124,12 +113,10 @@ impl Memory {
         self.rests.forget_over(cooling, now_ms);
     }
 
-    /// Adds a new interface.
-    pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
+    /// Adds a new interface, without addresses.
+    pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, eni: Eni) {
         let id = Rc::from(id);
-        let addresses = Addresses::default();
-        let key = EniKey { device_number, id };
-        self.enis.insert(key, Eni { traits, addresses });
+        self.enis.insert(EniKey { device_number, id }, eni);
     }
 
     /// Removes an interface and its addresses with their allocations. Does not remember their rests.
@@ -193,11 +180,8 @@ impl Memory {
 
     /// When the address was last unassigned, as far as memory knows.
     pub(crate) fn unassigned_at_ms(&self, address: Ipv4Addr) -> Option<u64> {
-        let addresses = match self.places.get(&address) {
-            Some(place) => &self.enis.get(place)?.addresses,
-            None => &self.rests,
-        };
-        addresses.unassigned_at_ms(address)
+        let eni = self.places.get(&address).and_then(|place| self.enis.get(place));
+        eni.map_or(&self.rests, |eni| &eni.addresses).unassigned_at_ms(address)
     }
 
     /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
@@ -245,23 +229,16 @@ pub(crate) struct EniKey {
     pub(crate) id: Rc<str>,
 }
 
-/// The properties of an interface, without its addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Traits {
+/// A network interface. From JSON it has no addresses yet.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Eni {
     /// the node's first interface, which never goes back to the cloud
     pub(crate) is_primary: bool,
     /// an interface that carries others
     pub(crate) is_trunk: bool,
     /// when it was added here
     pub(crate) created_at_ms: u64,
-}
-
-/// A network interface.
-#[derive(Clone, Debug)]
-pub(crate) struct Eni {
-    /// What it is.
-    pub(crate) traits: Traits,
-    /// Its addresses.
+    #[serde(skip)]
     pub(crate) addresses: Addresses,
 }
 
@@ -304,13 +281,14 @@ mod tests {
     fn memory(enis: &[(&str, i32, &[&str])]) -> Memory {
         let mut memory = Memory::default();
         for (id, device_number, addresses) in enis {
-            let traits = Traits {
+            let eni = Eni {
                 is_primary: false,
                 is_trunk: false,
                 created_at_ms: 0,
+                addresses: Addresses::default(),
             };
-            memory.add_eni(id, *device_number, traits);
-            let key = memory.eni_key(id).unwrap().clone();
+            memory.add_eni(id, *device_number, eni);
+            let key = memory.eni(id).unwrap().0.clone();
             for text in *addresses {
                 memory.add_address(&key, address(text));
             }
@@ -320,7 +298,7 @@ mod tests {
 
     fn counts(memory: &Memory) -> [usize; 4] {
         [
-            memory.eni_count(),
+            memory.enis().len(),
             memory.total_count(),
             memory.assigned_count(),
             memory.held_count(),
@@ -378,7 +356,7 @@ mod tests {
         let nowhere = address("10.9.9.9");
         memory.allocate(nowhere, Holder::new(key("c1"), nowhere));
         assert_eq!(counts(&memory), [1, 1, 0, 1]);
-        let eni = memory.eni_key("a").unwrap().clone();
+        let eni = memory.eni("a").unwrap().0.clone();
         memory.add_address(&eni, nowhere);
         assert_eq!(counts(&memory), [1, 2, 1, 0]);
         assert_eq!(memory.address_of(&key("c1")), Some(nowhere));
@@ -395,7 +373,7 @@ mod tests {
         assert_eq!(memory.rest(one, COOLING, 7), None);
         assert_eq!(memory.rest(two, Cooling::of_ms(0), 7), None);
         assert_eq!(memory.all_resting(COOLING, 17), [(one, 7)]);
-        let key = memory.eni_key("a").unwrap().clone();
+        let key = memory.eni("a").unwrap().0.clone();
         memory.add_address(&key, one);
         memory.add_address(&key, two);
         assert_eq!(memory.unassigned_at_ms(one), Some(7));

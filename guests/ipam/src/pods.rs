@@ -92,7 +92,7 @@ impl Datastore {
 
     /// `datastore.allocated-ips`
     pub(crate) fn allocated_ips(&self) -> Vec<PodIpInfo> {
-        let in_enis = self.memory.enis().flat_map(|(key, eni)| {
+        let in_enis = self.memory.enis().iter().flat_map(|(key, eni)| {
             let addresses = eni.addresses.iter();
             addresses.map(|(address, _)| (address, key.device_number))
         });
@@ -110,9 +110,8 @@ impl Datastore {
     /// The address that an unassignment of this key frees: its own, else that of its container as the runtime reported
     /// it.
     fn found(&self, key: &Key) -> Option<Ipv4Addr> {
-        self.memory
-            .address_of(key)
-            .or_else(|| self.memory.address_of(&Key::migrated(&key.fields().container_id)))
+        let own = self.memory.address_of(key);
+        own.or_else(|| (self.memory).address_of(&Key::migrated(&key.fields().container_id)))
     }
 
     fn device_number(&self, address: Ipv4Addr) -> i32 {

@@ -18,7 +18,6 @@ use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::{Datastore, StoreState, log_pod};
 use crate::key::Key;
 use crate::memory::Holder;
-use crate::settings::{Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
 
@@ -28,9 +27,9 @@ impl Datastore {
     /// # Errors
     /// As the contract states. The store counts as unread from then on.
     pub(crate) fn read_backing_store(&mut self, world: &mut impl World) -> Result<(), Error> {
-        let answer = match self.settings.source {
-            Source::Runtime => self.read_runtime(world),
-            Source::Store => self.read_store(world),
+        let answer = match self.settings.reads_store {
+            false => self.read_runtime(world),
+            true => self.read_store(world),
         };
         if let Err(why) = answer {
             world.log(Level::Error, "the reading failed", &[("error", &why)]);
@@ -108,7 +107,7 @@ impl Datastore {
         };
         let in_eni = self.memory.place(address).is_some();
         match self.memory.holder(address) {
-            None if !in_eni && self.settings.unknown == Unknown::Drop => {
+            None if !in_eni && !self.settings.holds_unknown => {
                 return reading.drop(world, &key, &ipv4, "no ENI has the address");
             }
             Some(holder) if holder.key == key => {

@@ -4,37 +4,22 @@ use trueup_guest::settings::Given;
 
 use crate::addresses::Cooling;
 
-/// Where a reading looks for earlier allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Phase 1: the container runtime; replaces what is stored.
-    Runtime,
-    /// Phases 2 and 3: the store. They differ in who else writes, not in what this guest does.
-    Store,
-}
-
-/// How a reading treats an allocation whose address no ENI has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unknown {
-    /// Presume it stale.
-    Drop,
-    /// Keep it until its ENI comes or its pod ends.
-    Hold,
-}
-
 /// The guest's settings, each within its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// `checkpoint_migration_phase`
-    pub(crate) source: Source,
+    /// Whether a reading looks for earlier allocations in the store: `checkpoint_migration_phase` 2 and 3. They differ
+    /// in who else writes, not in what this guest does. In phase 1 it asks the container runtime, and replaces what is
+    /// stored.
+    pub(crate) reads_store: bool,
     /// `compact_after`: entries after which the next change writes a whole checkpoint
     pub(crate) compact_after: u64,
     /// `cooling_period_ms`
     pub(crate) cooling: Cooling,
     /// `min_eni_lifetime_ms`
     pub(crate) min_eni_lifetime_ms: u64,
-    /// `unknown_allocations`
-    pub(crate) unknown: Unknown,
+    /// `unknown_allocations`: whether a reading keeps an allocation whose address no ENI has, until its ENI comes or
+    /// its pod ends. Else it presumes it stale.
+    pub(crate) holds_unknown: bool,
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -46,17 +31,13 @@ impl Settings {
     /// The first unknown name, else the first wrong value by name.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config).map_err(|_| "config: not a JSON object")?;
-        let unknown = [("drop", Unknown::Drop), ("hold", Unknown::Hold)];
         // By name, as errors are reported in this order. The default times are those of the AWS VPC CNI's node agent.
         let settings = Self {
-            source: match given.whole("checkpoint_migration_phase", 1..=3) {
-                None | Some(1_u64) => Source::Runtime,
-                Some(_) => Source::Store,
-            },
+            reads_store: given.whole("checkpoint_migration_phase", 1..=3).unwrap_or(1_u64) > 1,
             compact_after: given.whole("compact_after", 0..=1_000_000).unwrap_or(1000),
             cooling: Cooling::of_ms(given.whole("cooling_period_ms", 0..=DAY_MS).unwrap_or(30_000)),
             min_eni_lifetime_ms: given.whole("min_eni_lifetime_ms", 0..=DAY_MS).unwrap_or(60_000),
-            unknown: given.word("unknown_allocations", &unknown).unwrap_or(Unknown::Drop),
+            holds_unknown: (given.word("unknown_allocations", &[("drop", false), ("hold", true)])).unwrap_or(false),
         };
         given.end_in_words(settings, "; known: ", |was, must_be| format!("{was} is not {must_be}"))
     }
@@ -67,11 +48,11 @@ mod tests {
     use super::*;
 
     const DEFAULT: Settings = Settings {
-        source: Source::Runtime,
+        reads_store: false,
         compact_after: 1000,
         cooling: Cooling::of_ms(30_000),
         min_eni_lifetime_ms: 60_000,
-        unknown: Unknown::Drop,
+        holds_unknown: false,
     };
 
     #[test]
@@ -84,18 +65,16 @@ mod tests {
         let config = r#"{"checkpoint_migration_phase": 3, "compact_after": 0, "cooling_period_ms": 86400000,
             "min_eni_lifetime_ms": 0, "unknown_allocations": "hold"}"#;
         let expected = Settings {
-            source: Source::Store,
+            reads_store: true,
             compact_after: 0,
             cooling: Cooling::of_ms(86_400_000),
             min_eni_lifetime_ms: 0,
-            unknown: Unknown::Hold,
+            holds_unknown: true,
         };
         assert_eq!(Settings::read(config), Ok(expected));
-        let phase = |n: u64| Settings::read(&format!(r#"{{"checkpoint_migration_phase": {n}}}"#)).map(|s| s.source);
-        assert_eq!(
-            [phase(1), phase(2), phase(3)],
-            [Ok(Source::Runtime), Ok(Source::Store), Ok(Source::Store)]
-        );
+        let phase =
+            |n: u64| Settings::read(&format!(r#"{{"checkpoint_migration_phase": {n}}}"#)).map(|s| s.reads_store);
+        assert_eq!([phase(1), phase(2), phase(3)], [Ok(false), Ok(true), Ok(true)]);
         assert_eq!(Settings::read(r#"{"unknown_allocations": "drop"}"#), Ok(DEFAULT));
     }
 

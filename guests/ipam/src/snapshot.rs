@@ -13,7 +13,7 @@ use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::datastore::{Datastore, StoreState};
 use crate::json::Members;
 use crate::key::Key;
-use crate::memory::{Holder, Memory, Traits};
+use crate::memory::{Eni, Holder, Memory};
 use crate::settings::Settings;
 use crate::stored::Rest;
 use crate::world::World;
@@ -38,7 +38,7 @@ struct StoredEni {
     id: String,
     device_number: i32,
     #[serde(flatten)]
-    traits: Traits,
+    eni: Eni,
     addresses: Vec<StoredAddress>,
 }
 
@@ -125,11 +125,11 @@ fn memory(enis: Vec<StoredEni>, resting: Vec<Rest>, held: Vec<Held>) -> Option<M
     Some(memory)
 }
 
-fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
-    let is_new = memory.eni_key(&eni.id).is_none();
-    memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, eni.traits);
-    let place = memory.eni_key(&eni.id)?.clone();
-    for stored in eni.addresses {
+fn add_eni(memory: &mut Memory, stored: StoredEni) -> Option<()> {
+    let is_new = memory.eni(&stored.id).is_none();
+    memory.add_eni(is_new.then_some(&*stored.id)?, stored.device_number, stored.eni);
+    let place = memory.eni(&stored.id)?.0.clone();
+    for stored in stored.addresses {
         let is_new = memory.place(stored.address).is_none();
         memory.add_address(&place, is_new.then_some(stored.address)?);
         memory.replace_unassigned_at(stored.address, stored.unassigned_at_ms);

@@ -26,22 +26,12 @@ const VERSION: &str = "vpc-cni-ipam/1";
 
 /// A stored allocation.
 pub(crate) fn allocation(key: &Key, address: Ipv4Addr) -> Rc<str> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Allocation<'k> {
-        network_name: &'k str,
-        #[serde(rename = "containerID")]
-        container_id: &'k str,
-        if_name: &'k str,
-        ipv4: Ipv4Addr,
-    }
     let fields = key.fields();
-    Rc::from(snapshot::write(&Allocation {
-        network_name: &fields.network_name,
-        container_id: &fields.container_id,
-        if_name: &fields.if_name,
-        ipv4: address,
-    }))
+    let texts = [&fields.network_name, &fields.container_id, &fields.if_name];
+    let [network, container, interface] = texts.map(|text| text::quoted(text));
+    Rc::from(format!(
+        r#"{{"networkName":{network},"containerID":{container},"ifName":{interface},"ipv4":"{address}"}}"#
+    ))
 }
 
 /// The text of a whole checkpoint, from allocations by address.

@@ -4,25 +4,20 @@
 
 use crate::settings::Settings;
 
-/// The pause before jitter. The maximum caps it from the second pause on; an initial pause above the maximum remains,
-/// and the cap of the whole pause bounds it.
-fn base_ms(settings: &Settings, n: u32) -> u64 {
-    let mut base = settings.backoff_initial_ms;
-    for _ in 0..n {
-        let grown = base.saturating_mul(settings.backoff_factor_percent) / 100;
-        let next = grown.min(settings.backoff_max_ms);
-        // It is constant from here: at the maximum, without growth, or with growth that rounds to nothing.
-        if next == base {
-            break;
-        }
-        base = next;
-    }
-    base
-}
-
 /// The `n`-th pause, counted from 0. `chance` gives a number uniform over all of u64; without jitter it is not called.
 pub fn pause_ms(settings: &Settings, n: u32, chance: impl FnOnce() -> u64) -> u64 {
-    let mut pause = base_ms(settings, n);
+    // The maximum caps it from the second pause on; an initial pause above the maximum remains, and the cap of the
+    // whole pause bounds it.
+    let mut pause = settings.backoff_initial_ms;
+    for _ in 0..n {
+        let grown = pause.saturating_mul(settings.backoff_factor_percent) / 100;
+        let next = grown.min(settings.backoff_max_ms);
+        // It is constant from here: at the maximum, without growth, or with growth that rounds to nothing.
+        if next == pause {
+            break;
+        }
+        pause = next;
+    }
     if settings.backoff_jitter_percent != 0 {
         let extra = pause.saturating_mul(settings.backoff_jitter_percent) / 100;
         // Below `extra`, so it fits again.

@@ -1,6 +1,6 @@
 //! Creates missing resources, and waits until they, and those not deployed before, are ready.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use trueup_guest::Level;
 
@@ -10,7 +10,6 @@ use crate::bindings::trueup::lbaas::types::{ObjectRef, Spec, State};
 use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
-use crate::plan;
 use crate::reconcile::Reconcile;
 use crate::world::{World, complete};
 
@@ -38,7 +37,6 @@ impl<W: World> Reconcile<'_, W> {
 
         let mut awaited = Vec::with_capacity(specs.len());
         let (mut created, mut failed) = (Tally::default(), Tally::default());
-        let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
         for ((spec, balancer), answer) in specs.iter().zip(balancers).zip(answers) {
             let kind = order::kind(spec);
             match answer {
@@ -59,17 +57,14 @@ impl<W: World> Reconcile<'_, W> {
                     failed.add(kind);
                     let which = [("kind", order::word(kind)), ("name", order::name(spec))];
                     self.warn("not created", which, &outcome::api_words(&error));
-                    errors.entry(balancer).or_insert(error);
+                    self.close(balancer, Error::Api(error));
                 }
             }
         }
         self.report.created = self.report.created.saturating_add(created.total());
-        created.send(self.world, metrics::CREATED);
+        created.send(self.world, ("trueup_lbaas_created_total", "kind"));
         failed.send(self.world, metrics::CREATE_ERRORS);
         end.map_or(Ok(()), Err)?;
-        for (balancer, error) in errors {
-            self.close(balancer, Error::Api(error));
-        }
         awaited.retain(|awaited| self.is_open(awaited.balancer));
         Ok(awaited)
     }
@@ -88,7 +83,7 @@ impl<W: World> Reconcile<'_, W> {
         }
         let start_ms = self.world.now_ms();
         let outcome = self.looks(awaited);
-        metrics::observe_since(self.world, metrics::CREATE_SECONDS, start_ms);
+        metrics::observe_since(self.world, "trueup_lbaas_create_resources_duration_seconds", start_ms);
         outcome
     }
 
@@ -118,7 +113,9 @@ impl<W: World> Reconcile<'_, W> {
         let mut failed = Vec::new();
         for (awaited, answer) in awaited.into_iter().zip(answers) {
             match answer {
-                Ok(object) if plan::is_ready(self.settings.failed_objects, object.state) => {}
+                Ok(object) if object.state == State::Ok => {}
+                // It serves while it is updated: only a guest that resets waits for that.
+                Ok(object) if object.state == State::Updating && !self.settings.resets_failed => {}
                 Ok(object) if object.state != State::Failed => left.push(awaited),
                 Ok(_) | Err(_) => failed.push(awaited),
             }

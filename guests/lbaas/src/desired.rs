@@ -67,11 +67,6 @@ fn before<'n>(name: &'n str, rest: &str) -> Option<&'n str> {
     words::without_end(name, rest)?.strip_suffix('.')
 }
 
-/// True if the text is this address in any spelling.
-fn is_address(text: &str, canonical: &str) -> bool {
-    words::are_same(text, canonical) || Address::parse(text).is_some_and(|address| address.to_string() == canonical)
-}
-
 impl Port {
     /// The backend that this port wants.
     pub fn backend(&self, load_balancer: &str) -> Backend {
@@ -152,9 +147,7 @@ impl DesiredState<'_> {
         let of_parent = row.and_then(|row| Some((row, self.ports.get(row)?)));
         match spec {
             Spec::Backend(found) => {
-                let row = self
-                    .ports
-                    .binary_search_by(|port| words::compare(&port.name, &found.name));
+                let row = (self.ports).binary_search_by(|port| words::compare(&port.name, &found.name));
                 let is_same = found.mode == Mode::Tcp && found.health_check == HEALTH_CHECK;
                 row.ok().filter(|_| is_same).map(|row| self.cell(row, BACKEND))
             }
@@ -175,9 +168,10 @@ impl DesiredState<'_> {
                 let name = before(&found.name, &port.name)?;
                 let index = (self.targets).binary_search_by(|target| words::compare(target.name, name));
                 let index = index.ok()?;
-                let is_same = found.port == port.internal
-                    && found.check == CHECK
-                    && is_address(&found.ip, &self.targets.get(index)?.text);
+                let target = &self.targets.get(index)?.text;
+                let is_there = words::are_same(&found.ip, target)
+                    || Address::parse(&found.ip).is_some_and(|address| address.to_string() == *target);
+                let is_same = found.port == port.internal && found.check == CHECK && is_there;
                 is_same.then(|| self.cell(row, self.target_columns().start + index))
             }
         }

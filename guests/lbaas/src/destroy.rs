@@ -100,8 +100,8 @@ impl<W: World> Reconcile<'_, W> {
                 }
             }
             self.report.destroyed = self.report.destroyed.saturating_add(gone.total());
-            gone.send(self.world, metrics::DELETED);
-            retries.send(self.world, metrics::DELETE_RETRIES);
+            gone.send(self.world, ("trueup_lbaas_deleted_total", "kind"));
+            retries.send(self.world, ("trueup_lbaas_delete_retries_total", "kind"));
             metrics::set_pending(self.world, "destroy", pending);
             if let Some(error) = end {
                 for doomed in all.iter().filter(|doomed| doomed.why.is_some()) {
@@ -118,7 +118,8 @@ impl<W: World> Reconcile<'_, W> {
         for doomed in &left {
             self.warn_left(doomed);
         }
-        Tally::of(left.iter().map(|doomed| doomed.reference.kind)).send(self.world, metrics::DELETE_ERRORS);
+        Tally::of(left.iter().map(|doomed| doomed.reference.kind))
+            .send(self.world, ("trueup_lbaas_delete_errors_total", "kind"));
         let refs = left.into_iter().map(|doomed| (doomed.balancer, doomed.reference));
         self.close_each(refs, Error::NotDestroyable);
     }

@@ -16,23 +16,19 @@ use crate::desired::{DesiredState, Port, Target, joined};
 /// # Errors
 /// The first problem, `FIELD: was VALUE, REASON`: the text of `invalid-input`.
 pub fn parse(desired: &Desired) -> Result<DesiredState<'_>, String> {
-    let load_balancers = load_balancers(&desired.load_balancers)?;
-    if desired.service_uid.is_empty() {
-        return Err(problem("service-uid", quoted(""), "must not be empty"));
-    }
-    let addresses = addresses(&desired.external_addresses)?;
-    let ports = ports(&desired.ports, &desired.name_suffix)?;
-    let targets = targets(&desired.servers)?;
-    if desired.backoff_steps == 0 {
-        return Err(problem("backoff-steps", 0, "must be at least 1"));
-    }
     Ok(DesiredState {
-        load_balancers,
-        tag: format!("anxccm-svc-uid={}", desired.service_uid),
-        ports,
-        addresses,
-        targets,
-        backoff_steps: desired.backoff_steps,
+        load_balancers: load_balancers(&desired.load_balancers)?,
+        tag: match desired.service_uid.as_str() {
+            "" => return Err(problem("service-uid", quoted(""), "must not be empty")),
+            uid => format!("anxccm-svc-uid={uid}"),
+        },
+        addresses: addresses(&desired.external_addresses)?,
+        ports: ports(&desired.ports, &desired.name_suffix)?,
+        targets: targets(&desired.servers)?,
+        backoff_steps: match desired.backoff_steps {
+            0 => return Err(problem("backoff-steps", 0, "must be at least 1")),
+            steps => steps,
+        },
     })
 }
 

@@ -5,7 +5,7 @@
 //! Kubernetes cloud controller manager.
 //!
 //! This file has the exports, and decides nothing. `calls` has the three exported
-//! functions; `input`, `own`, `plan` and `status` are pure; `reconcile`, `destroy` and `create` track the progress of a
+//! functions; `input`, `own` and `plan` are pure; `reconcile`, `destroy` and `create` track the progress of a
 //! `reconcile` and ask a `World`.
 //!
 //! ```text
@@ -37,7 +37,6 @@ pub mod reconcile;
 pub mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod world;

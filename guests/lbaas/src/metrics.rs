@@ -1,4 +1,4 @@
-//! The names of all metrics, and how they are sent: never a delta of 0.
+//! How metrics are sent: never a delta of 0. And the names of those that several places send.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,8 @@ pub type Counter = (&'static str, &'static str);
 
 /// Own resources of the load balancers looked at, per list.
 pub const RETRIEVED: Counter = ("trueup_lbaas_retrieved_resources_total", "type");
-/// Entries of `create` that succeeded.
-pub const CREATED: Counter = ("trueup_lbaas_created_total", "kind");
 /// Entries of `create` that failed, and created resources that were not ready in time.
 pub const CREATE_ERRORS: Counter = ("trueup_lbaas_create_errors_total", "kind");
-/// Resources destroyed, each once per call.
-pub const DELETED: Counter = ("trueup_lbaas_deleted_total", "kind");
-/// Entries of `destroy` that answered an error other than `not-found`.
-pub const DELETE_RETRIES: Counter = ("trueup_lbaas_delete_retries_total", "kind");
-/// Resources reported as not destroyable.
-pub const DELETE_ERRORS: Counter = ("trueup_lbaas_delete_errors_total", "kind");
-/// Entries of `reset` that succeeded or were not found.
-pub const RESET: Counter = ("trueup_lbaas_reset_total", "kind");
-
-/// One round.
-pub const ROUND_SECONDS: &str = "trueup_lbaas_total_duration_seconds";
-/// One wait that includes created resources.
-pub const CREATE_SECONDS: &str = "trueup_lbaas_create_resources_duration_seconds";
 
 /// Sets how many resources are still to `create` or to `destroy`; 0 ends that.
 pub fn set_pending(world: &mut impl World, operation: &str, count: usize) {

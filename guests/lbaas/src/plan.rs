@@ -15,42 +15,15 @@ use crate::desired::{BACKEND, DesiredState, FRONTEND};
 use crate::order;
 use crate::outcome;
 use crate::own::{Found, Own};
-use crate::settings::{FailedObjects, Settings};
+use crate::settings::Settings;
 
-/// What one load balancer needs.
-#[derive(Debug)]
-pub enum Verdict<'a> {
-    /// These changes; empty if it is in sync.
-    Change(Changes<'a>),
-    /// Some failed, and the setting asks for a reset.
-    Failed {
-        /// to reset
-        failed: Vec<ObjectRef>,
-        /// reset earlier, not done yet
-        updating: Vec<ObjectRef>,
-    },
-    /// Reset earlier, not done yet.
-    Recovering(Vec<ObjectRef>),
-    /// Created earlier, not deployed yet.
-    Progressing(Vec<ObjectRef>),
-}
-
-/// The work to do, in no particular order.
+/// The work to do for one load balancer, in no particular order; empty if it is in sync.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
     /// those whose parents exist
     pub create: Vec<Spec>,
     /// those that are not desired
     pub destroy: Vec<&'a Object>,
-}
-
-/// Whether a resource in this state needs nothing more.
-pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
-    match state {
-        State::Ok => true,
-        State::Updating => failed_objects == FailedObjects::Destroy,
-        State::Pending | State::Failed => false,
-    }
 }
 
 /// The plans of all load balancers as one, in the order in which `reconcile` takes them.
@@ -62,13 +35,11 @@ pub fn of_all(settings: &Settings, desired: &DesiredState<'_>, owned: &[Own<'_>]
     let mut all = Changes::default();
     for (load_balancer, own) in desired.load_balancers.iter().zip(owned) {
         match decide(settings, load_balancer, desired, own) {
-            Verdict::Change(changes) => {
+            Ok(changes) => {
                 all.create.extend(changes.create);
                 all.destroy.extend(changes.destroy);
             }
-            Verdict::Failed { failed, .. } => errors.push(Error::Failed(failed)),
-            Verdict::Recovering(updating) => errors.push(Error::RecoveryPending(updating)),
-            Verdict::Progressing(pending) => errors.push(Error::Progressing(pending)),
+            Err(error) => errors.push(error),
         }
     }
     if let Some(error) = outcome::joined(errors) {
@@ -82,30 +53,34 @@ pub fn of_all(settings: &Settings, desired: &DesiredState<'_>, owned: &[Own<'_>]
     })
 }
 
-/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the
-/// desired state.
+/// The changes of one load balancer: to what failed, and otherwise the difference from the desired state.
+///
+/// # Errors
+/// The first that applies: `failed` with what must be reset first, `recovery-pending` with what was reset earlier,
+/// `progressing` with what was created earlier and is not deployed yet.
 pub fn decide<'a>(
     settings: &Settings,
     load_balancer: &str,
     desired: &DesiredState<'_>,
     own: &[Found<'a>],
-) -> Verdict<'a> {
-    let in_state = |state| own.iter().filter(move |found| found.object.state == state);
-    let any = |state| in_state(state).next().is_some();
-    let all = |state| in_state(state).map(|found| order::reference(found.object)).collect();
-    match settings.failed_objects {
-        FailedObjects::Destroy if any(State::Failed) => Verdict::Change(Changes {
+) -> Result<Changes<'a>, Error> {
+    let any = |state| own.iter().any(|found| found.object.state == state);
+    match settings.resets_failed {
+        true if any(State::Failed) => Err(Error::Failed(in_state(own, State::Failed))),
+        true if any(State::Updating) => Err(Error::RecoveryPending(in_state(own, State::Updating))),
+        false if any(State::Failed) => Ok(Changes {
             create: Vec::new(),
             destroy: failed_with_dependents(own),
         }),
-        FailedObjects::Reset if any(State::Failed) => Verdict::Failed {
-            failed: all(State::Failed),
-            updating: all(State::Updating),
-        },
-        FailedObjects::Reset if any(State::Updating) => Verdict::Recovering(all(State::Updating)),
-        _ if any(State::Pending) => Verdict::Progressing(all(State::Pending)),
-        _ => Verdict::Change(difference(load_balancer, desired, own)),
+        _ if any(State::Pending) => Err(Error::Progressing(in_state(own, State::Pending))),
+        _ => Ok(difference(load_balancer, desired, own)),
     }
+}
+
+/// The own resources in this state.
+pub fn in_state(own: &[Found<'_>], state: State) -> Vec<ObjectRef> {
+    let in_state = own.iter().filter(|found| found.object.state == state);
+    in_state.map(|found| order::reference(found.object)).collect()
 }
 
 /// The failed ones and all that refer to them, directly or not: a parent that others refer to can't be destroyed.

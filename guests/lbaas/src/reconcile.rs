@@ -10,14 +10,14 @@ use trueup_guest::Level;
 use crate::backoff;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
-use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
+use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 use crate::create::Awaited;
 use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
 use crate::own;
-use crate::plan::{self, Verdict};
+use crate::plan::{self, Changes};
 use crate::settings::Settings;
 use crate::world::{World, complete};
 
@@ -80,7 +80,7 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &Desired
         call.report.rounds = call.report.rounds.saturating_add(1);
         let start_ms = call.world.now_ms();
         let round = call.round();
-        metrics::observe_since(call.world, metrics::ROUND_SECONDS, start_ms);
+        metrics::observe_since(call.world, "trueup_lbaas_total_duration_seconds", start_ms);
         round.map_err(Error::Api)?;
     }
     let errors = call.closed.into_values().filter_map(Result::err).collect();
@@ -117,9 +117,11 @@ impl<W: World> Reconcile<'_, W> {
         let mut work = Work::default();
         for (balancer, (identifier, own)) in open {
             match plan::decide(self.settings, identifier, self.desired, &own) {
-                Verdict::Failed { failed, updating } => work.resets.push((balancer, failed, updating)),
-                Verdict::Recovering(updating) => self.close(balancer, Error::RecoveryPending(updating)),
-                Verdict::Progressing(pending) => {
+                Err(Error::Failed(failed)) => {
+                    work.resets
+                        .push((balancer, failed, plan::in_state(&own, State::Updating)));
+                }
+                Err(Error::Progressing(pending)) => {
                     let awaited = |reference| Awaited {
                         reference,
                         balancer,
@@ -127,17 +129,17 @@ impl<W: World> Reconcile<'_, W> {
                     };
                     work.progressing.extend(pending.into_iter().map(awaited));
                 }
-                Verdict::Change(changes) if changes.create.is_empty() && changes.destroy.is_empty() => {
+                Err(error) => self.close(balancer, error),
+                Ok(Changes { create, destroy }) if create.is_empty() && destroy.is_empty() => {
                     self.closed.insert(balancer, Ok(()));
                 }
                 // A new resource may clash with an old one: create nothing while something is left to destroy.
-                Verdict::Change(changes) if changes.destroy.is_empty() => {
-                    let creations = changes.create.into_iter();
-                    work.create.extend(creations.map(|spec| (balancer, spec)));
+                Ok(Changes { create, destroy }) if destroy.is_empty() => {
+                    work.create.extend(create.into_iter().map(|spec| (balancer, spec)));
                 }
-                Verdict::Change(changes) => {
-                    let destructions = changes.destroy.into_iter();
-                    work.destroy.extend(destructions.map(|object| (balancer, object)));
+                Ok(Changes { destroy, .. }) => {
+                    work.destroy
+                        .extend(destroy.into_iter().map(|object| (balancer, object)));
                 }
             }
         }
@@ -159,23 +161,16 @@ impl<W: World> Reconcile<'_, W> {
 
         let (answers, end) = complete(self.world.reset(&refs), refs.len());
         let mut done = Tally::default();
-        let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
         for ((reference, balancer), answer) in refs.iter().zip(balancers).zip(answers) {
             match answer {
                 Ok(()) | Err(ApiError::NotFound) => done.add(reference.kind),
-                Err(error) => {
-                    errors.entry(balancer).or_insert(error);
-                }
+                Err(error) => self.close(balancer, Error::Api(error)),
             }
         }
-        done.send(self.world, metrics::RESET);
+        done.send(self.world, ("trueup_lbaas_reset_total", "kind"));
         end.map_or(Ok(()), Err)?;
         for (balancer, failed, updating) in resets {
-            let error = match errors.remove(&balancer) {
-                Some(error) => Error::Api(error),
-                None => Error::RecoveryPending([failed, updating].concat()),
-            };
-            self.close(balancer, error);
+            self.close(balancer, Error::RecoveryPending([failed, updating].concat()));
         }
         Ok(())
     }
@@ -194,9 +189,9 @@ impl<W: World> Reconcile<'_, W> {
         (0..self.desired.load_balancers.len()).filter(|&balancer| self.is_open(balancer))
     }
 
-    /// Ends the work on this load balancer only.
+    /// Ends the work on this load balancer only. Its first error counts.
     pub(crate) fn close(&mut self, balancer: usize, error: Error) {
-        self.closed.insert(balancer, Err(error));
+        self.closed.entry(balancer).or_insert(Err(error));
     }
 
     /// Closes each of these load balancers with an error that holds its refs.

@@ -5,20 +5,12 @@ use trueup_guest::settings::Given;
 /// The guest's version. Its versions differ only in a default, so they share one folder.
 pub const VERSION: u32 = if cfg!(feature = "version-2") { 2 } else { 1 };
 
-/// What to do with resources that the API failed to deploy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailedObjects {
-    /// Destroy them with all that refer to them; the next round builds them again.
-    Destroy,
-    /// Ask the API to apply them once more; the next call sees the result.
-    Reset,
-}
-
 /// The guest's settings, each within its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `failed_objects`
-    pub failed_objects: FailedObjects,
+    /// `failed_objects`, which the API failed to deploy. True: ask the API to apply them once more; the next call sees
+    /// the result. False: destroy them with all that refer to them; the next round builds them again.
+    pub resets_failed: bool,
     /// `backoff_initial_ms`
     pub backoff_initial_ms: u64,
     /// `backoff_factor_percent`
@@ -38,8 +30,7 @@ impl Settings {
     /// The first wrong setting by name: its value and the allowed values.
     pub fn read(config: &str) -> Result<Self, String> {
         let mut given = Given::read(config)?;
-        let failed_objects = [("destroy", FailedObjects::Destroy), ("reset", FailedObjects::Reset)];
-        let failed_objects = given.word("failed_objects", &failed_objects);
+        let resets_failed = given.word("failed_objects", &[("destroy", false), ("reset", true)]);
         let mut whole = |name, range, default| given.whole(name, range).unwrap_or(default);
         let settings = Self {
             backoff_initial_ms: whole("backoff_initial_ms", 1..=3_600_000, 1000),
@@ -47,10 +38,7 @@ impl Settings {
             backoff_max_ms: whole("backoff_max_ms", 1..=86_400_000, 300_000),
             backoff_jitter_percent: whole("backoff_jitter_percent", 0..=1000, 150),
             max_rounds: whole("max_rounds", 1..=10_000, 20),
-            failed_objects: failed_objects.unwrap_or(match VERSION {
-                1 => FailedObjects::Destroy,
-                _ => FailedObjects::Reset,
-            }),
+            resets_failed: resets_failed.unwrap_or(VERSION > 1),
         };
         given.end(settings)
     }
@@ -62,13 +50,8 @@ mod tests {
 
     #[test]
     fn nothing_set_is_the_default() {
-        let failed_objects = if VERSION == 2 {
-            FailedObjects::Reset
-        } else {
-            FailedObjects::Destroy
-        };
         let expected = Settings {
-            failed_objects,
+            resets_failed: VERSION == 2,
             ..crate::tests::DEFAULT
         };
         assert_eq!(Settings::read("{}"), Ok(expected));
@@ -79,7 +62,7 @@ mod tests {
         let config = r#"{"failed_objects": "reset", "backoff_initial_ms": 1, "backoff_factor_percent": 100,
             "backoff_max_ms": 86400000, "backoff_jitter_percent": 0, "max_rounds": 10000}"#;
         let expected = Settings {
-            failed_objects: FailedObjects::Reset,
+            resets_failed: true,
             backoff_initial_ms: 1,
             backoff_factor_percent: 100,
             backoff_max_ms: 86_400_000,
@@ -91,7 +74,7 @@ mod tests {
         assert_eq!(
             Settings::read(&config),
             Ok(Settings {
-                failed_objects: FailedObjects::Destroy,
+                resets_failed: false,
                 ..expected
             })
         );

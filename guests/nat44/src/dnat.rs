@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use trueup_guest::address::Address;
 
 use crate::bindings::trueup::kube::types;
-use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
+use crate::bindings::trueup::service::types::{ContivService, ServicePort, TrafficPolicy};
 use crate::renderer::{IDENTITIES, label};
-use crate::settings::Settings;
-use crate::uplink::Uplink;
+use crate::settings::{Settings, Uplink};
 use crate::values::{
     ANY_VRF, DNat44, IdentityMapping, Interface, LocalIp, Nat44Global, PoolAddress, Protocol, StaticMapping, TwiceNat,
     VirtualReassembly,
@@ -41,9 +40,7 @@ pub(crate) fn of_service(
     let mut st_mappings = Vec::new();
     for (addresses, number, twice_nat) in kinds {
         for &address in addresses {
-            let reached = ports
-                .iter()
-                .filter(|(port, _, local_ips)| number(port) != 0 && !local_ips.is_empty());
+            let reached = ports.iter().filter(|(port, ..)| number(port) != 0);
             st_mappings.extend(reached.map(|(port, protocol, local_ips)| StaticMapping {
                 external_ip: address,
                 external_port: number(port),
@@ -67,14 +64,19 @@ type Kind<'a> = (&'a [Address], fn(&ServicePort) -> u16, TwiceNat);
 /// A port with its protocol and the remaining backends.
 type Port<'s> = (&'s ServicePort, Protocol, Vec<LocalIp>);
 
-/// In the order given, without protocols that the agent does not have.
+/// In the order given, without ports that have no backends, or a protocol that the agent does not have.
 fn ports<'s>(world: &mut impl World, label: &str, settings: &Settings, service: &'s ContivService) -> Vec<Port<'s>> {
     let mut backends: BTreeMap<&str, Vec<LocalIp>> = BTreeMap::new();
     for of_port in &service.backends {
         let left = of_port.backends.iter().filter_map(|backend| {
             let address = read_v4(world, label, &backend.ip)?;
             let is_reached = service.traffic_policy == TrafficPolicy::ClusterWide || backend.local;
-            is_reached.then(|| local_ip(settings, backend, address))
+            is_reached.then(|| LocalIp {
+                vrf_id: vrf_of(settings, address),
+                local_ip: address,
+                local_port: backend.port,
+                probability: if backend.local { settings.local_weight } else { 1 },
+            })
         });
         backends.entry(&of_port.port_name).or_default().extend(left);
     }
@@ -88,19 +90,10 @@ fn ports<'s>(world: &mut impl World, label: &str, settings: &Settings, service: 
             types::Protocol::Udp => Protocol::Udp,
             types::Protocol::Sctp => return None,
         };
-        let local_ips = backends.get(port.name.as_str()).cloned().unwrap_or_default();
-        Some((port, protocol, local_ips))
+        let local_ips = backends.get(port.name.as_str())?.clone();
+        Some((port, protocol, local_ips)).filter(|(_, _, local_ips)| !local_ips.is_empty())
     };
     service.ports.iter().filter_map(with_backends).collect()
-}
-
-fn local_ip(settings: &Settings, backend: &Backend, address: Address) -> LocalIp {
-    LocalIp {
-        vrf_id: vrf_of(settings, address),
-        local_ip: address,
-        local_port: backend.port,
-        probability: if backend.local { settings.local_weight } else { 1 },
-    }
 }
 
 /// The VRF of a backend.
@@ -170,13 +163,10 @@ pub(crate) fn global<'i>(settings: &'i Settings, frontends: &'i [String], backen
     };
     let of_uplink = uplink.map(|uplink| pool(uplink.address, false));
     let of_loopback = settings.loopback.map(|address| pool(address, true));
-    let virtual_reassembly = settings
-        .drop_fragments
-        .then_some(VirtualReassembly { drop_fragments: true });
     Nat44Global {
         forwarding: true,
         nat_interfaces: frontends.chain(backends).chain(out).collect(),
         address_pool: of_uplink.into_iter().chain(of_loopback).collect(),
-        virtual_reassembly,
+        virtual_reassembly: (settings.drop_fragments).then_some(VirtualReassembly { drop_fragments: true }),
     }
 }

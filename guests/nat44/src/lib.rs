@@ -4,7 +4,7 @@
 //! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
 //! specification lists the intended differences.
 //!
-//! This file has the exports, and decides nothing. `settings`, `uplink`, `values` and `dnat` are pure; `writes`
+//! This file has the exports, and decides nothing. `settings`, `values` and `dnat` are pure; `writes`
 //! and `renderer` keep the state, have its text, and ask a [`world`].
 //!
 //! ```text
@@ -27,7 +27,6 @@ mod settings;
 mod simulated;
 #[cfg(test)]
 mod tests;
-mod uplink;
 mod values;
 mod world;
 mod writes;

@@ -41,15 +41,6 @@ pub(crate) struct Renderer {
 }
 
 impl Renderer {
-    /// No events yet, and nothing known of the database.
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            keys: Keys::new(&settings.agent_label),
-            settings,
-            state: State::default(),
-        }
-    }
-
     /// `renderer.resync`: lists the database, and writes the differences.
     ///
     /// # Errors
@@ -94,9 +85,7 @@ impl Renderer {
     /// # Errors
     /// The database's error.
     pub(crate) fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Rendered {
-        self.write(world, |renderer, world, writes| {
-            renderer.put_dnat(world, writes, service)
-        })
+        self.update_service(world, &service.id, service)
     }
 
     /// `renderer.update-service`: only the id of the old service matters, since the cache knows its contents.
@@ -199,8 +188,14 @@ struct Snapshot {
 }
 
 impl Guest for Renderer {
+    /// No events yet, and nothing known of the database.
     fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
+        let settings = Settings::read(config)?;
+        Ok(Self {
+            keys: Keys::new(&settings.agent_label),
+            settings,
+            state: State::default(),
+        })
     }
 
     fn snapshot(&self) -> String {

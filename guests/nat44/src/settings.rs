@@ -7,8 +7,6 @@ use trueup_guest::address::Address;
 use trueup_guest::network::Network;
 use trueup_guest::settings::Given;
 
-use crate::uplink::{Uplink, Wiring};
-
 /// The guest's settings, and what follows from them alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -61,20 +59,6 @@ impl Settings {
         let host_ips = given.value("host_ips", "a list of addresses", addresses);
         let mut host_addresses: BTreeSet<Address> = host_ips.unwrap_or_default();
         host_addresses.extend(node_ip.map(Network::address));
-        let is_stn = given.truth("stn_mode").unwrap_or_default();
-        let has_dhcp = given.truth("use_dhcp").unwrap_or_default();
-        let gateway = given.text("default_gateway", "an IPv4 address, or empty", or_empty(v4));
-        let interfaces = given.value("other_interfaces", INTERFACES, interfaces);
-        let main_interface = given.text("main_interface", "a text", |text| Some(text.to_owned()));
-        let wiring = Wiring {
-            nat_external_traffic: given.truth("nat_external_traffic").unwrap_or(true),
-            is_main_for_certain: is_stn || has_dhcp,
-            main_interface: main_interface.unwrap_or_default(),
-            node_ip,
-            other_interfaces: interfaces.unwrap_or_default(),
-            default_gateway: gateway.flatten(),
-            has_overlay,
-        };
         let pod_subnet = given.text("pod_subnet_this_node", NETWORK_OR_EMPTY, or_empty(network));
         let settings = Self {
             agent_label: given.text("agent_label", LABEL, label).unwrap_or_default(),
@@ -86,10 +70,53 @@ impl Settings {
             has_overlay,
             pod_subnet: pod_subnet.flatten(),
             host_addresses,
-            uplink: wiring.uplink(),
+            uplink: Uplink::read(&mut given, node_ip, has_overlay),
             drop_fragments: given.truth("disable_nat_virtual_reassembly").unwrap_or_default(),
         };
         given.end(settings)
+    }
+}
+
+/// The interface that leads out of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uplink {
+    /// Its name.
+    pub(crate) interface: String,
+    /// The source address of traffic that leaves through it.
+    pub(crate) address: Address,
+}
+
+impl Uplink {
+    /// `None` if nothing must be translated, or no interface is known to lead out.
+    fn read(given: &mut Given, node_ip: Option<Network>, has_overlay: bool) -> Option<Self> {
+        let is_translated = given.truth("nat_external_traffic").unwrap_or(true);
+        let is_stn = given.truth("stn_mode").unwrap_or_default();
+        let has_dhcp = given.truth("use_dhcp").unwrap_or_default();
+        let gateway = given.text("default_gateway", "an IPv4 address, or empty", or_empty(v4));
+        let others = given
+            .value("other_interfaces", INTERFACES, interfaces)
+            .unwrap_or_default();
+        let main_name = given.text("main_interface", "a text", |text| Some(text.to_owned()));
+        let main_name = main_name.unwrap_or_default();
+        let main = node_ip.filter(|_| !main_name.is_empty());
+        let main = main.map(|network| (&main_name, network));
+        // With these, the main interface is the uplink, whatever the gateway.
+        let uplink = if is_stn || has_dhcp {
+            main
+        } else {
+            let gateway = gateway.flatten()?;
+            let others = others.iter();
+            let others = others.flat_map(|(name, networks)| networks.iter().map(move |&network| (name, network)));
+            let mut networks = main.into_iter().chain(others);
+            networks.find(|(_, network)| network.contains(gateway))
+        };
+        // Without encapsulation, traffic between nodes leaves there too, and must stay untranslated.
+        let leads_out = |name: &String| is_translated && (has_overlay || *name != main_name);
+        let (interface, network) = uplink.filter(|(name, _)| leads_out(name))?;
+        Some(Self {
+            interface: interface.clone(),
+            address: network.address(),
+        })
     }
 }
 
@@ -143,14 +170,81 @@ mod tests {
         Address::parse(text).unwrap()
     }
 
-    /// Adds the required settings if they are missing.
-    fn read(members: &str) -> Result<Settings, String> {
-        let mut config: Value = serde_json::from_str(LEAST).unwrap();
+    /// These settings, with those members of others.
+    fn with(config: &str, members: &str) -> String {
+        let mut config: Value = serde_json::from_str(config).unwrap();
         let members: Value = serde_json::from_str(members).unwrap();
         for (name, value) in members.as_object().unwrap() {
             config[name] = value.clone();
         }
-        Settings::read(&config.to_string())
+        config.to_string()
+    }
+
+    /// Adds the required settings if they are missing.
+    fn read(members: &str) -> Result<Settings, String> {
+        Settings::read(&with(LEAST, members))
+    }
+
+    /// Main interface, other interfaces, both towards the gateway.
+    const WIRING: &str = r#"{"main_interface": "main", "node_ip": "192.168.16.10/24", "default_gateway": "192.168.16.1",
+        "other_interfaces": [{"name": "none", "addresses": []}, {"name": "far", "addresses": ["10.8.0.2/24"]},
+        {"name": "near", "addresses": ["10.9.0.2/24", "192.168.0.3/16", "192.168.16.3/24"]},
+        {"name": "nearer", "addresses": ["192.168.16.4/24"]}]}"#;
+
+    /// The uplink of a node wired like this but for these members.
+    fn uplink(members: &str) -> Option<String> {
+        let settings = read(&with(WIRING, members)).unwrap();
+        settings
+            .uplink
+            .map(|uplink| format!("{} {}", uplink.interface, uplink.address))
+    }
+
+    #[test]
+    fn the_main_interface_where_the_gateway_is_in_its_network() {
+        assert_eq!(uplink("{}").as_deref(), Some("main 192.168.16.10"));
+    }
+
+    #[test]
+    fn else_the_first_other_one_with_its_first_address_that_fits() {
+        for members in [
+            r#"{"node_ip": ""}"#,
+            r#"{"node_ip": "10.7.0.1/24"}"#,
+            r#"{"main_interface": ""}"#,
+        ] {
+            assert_eq!(uplink(members).as_deref(), Some("near 192.168.0.3"), "{members}");
+        }
+        assert_eq!(uplink(r#"{"default_gateway": "10.5.0.1"}"#), None);
+    }
+
+    #[test]
+    fn without_a_gateway_only_where_it_is_certain() {
+        for (members, expected) in [
+            ("{}", None),
+            (r#"{"stn_mode": true}"#, Some("main 192.168.16.10")),
+            (r#"{"use_dhcp": true}"#, Some("main 192.168.16.10")),
+            (r#"{"stn_mode": true, "node_ip": ""}"#, None),
+            (r#"{"stn_mode": true, "main_interface": ""}"#, None),
+        ] {
+            let members = with(members, r#"{"default_gateway": ""}"#);
+            assert_eq!(uplink(&members).as_deref(), expected, "{members}");
+        }
+    }
+
+    #[test]
+    fn no_uplink_where_it_is_switched_off() {
+        assert_eq!(uplink(r#"{"nat_external_traffic": false}"#), None);
+    }
+
+    #[test]
+    fn without_an_overlay_not_the_main_one() {
+        for (members, expected) in [
+            ("{}", None),
+            (r#"{"stn_mode": true}"#, None),
+            (r#"{"node_ip": ""}"#, Some("near 192.168.0.3")),
+        ] {
+            let members = with(members, r#"{"node_to_node_transport": "nooverlay"}"#);
+            assert_eq!(uplink(&members).as_deref(), expected, "{members}");
+        }
     }
 
     #[test]

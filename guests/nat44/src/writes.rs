@@ -9,9 +9,6 @@ use trueup_guest::etcd;
 
 use crate::world::World;
 
-/// Operations that the database stored.
-const WRITES: &str = "nat44_writes_total";
-
 /// The most operations that etcd takes in one transaction (its `--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
 
@@ -48,7 +45,11 @@ impl Writes {
                 }
                 return Err(error);
             }
-            world.counter_add(WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
+            world.counter_add(
+                "nat44_writes_total",
+                &[],
+                u64::try_from(batch.len()).unwrap_or(u64::MAX),
+            );
             for operation in batch {
                 match operation {
                     Operation::Put((key, value)) => cache.keys.insert(key, Some(value)),
@@ -60,8 +61,7 @@ impl Writes {
     }
 
     fn batches(mut self, cache: &Cache) -> Vec<Vec<Operation>> {
-        self.deletes
-            .retain(|key| !cache.lacks(key) && !self.puts.contains_key(key));
+        (self.deletes).retain(|key| !cache.lacks(key) && !self.puts.contains_key(key));
         self.puts.retain(|key, value| !cache.has(key, value));
         let deletes = self.deletes.into_iter().map(Operation::Delete);
         let puts = self.puts.into_iter().map(Operation::Put);

@@ -3,7 +3,7 @@
 //! Parses each address once, when an endpoint comes in. Comparisons use numbers, and texts only if those are equal.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::words;
 
@@ -35,6 +35,9 @@ pub struct Entry {
 
 /// Ascending, each endpoint once.
 pub type Set = Vec<Entry>;
+
+/// Several locations.
+pub type Locations = BTreeSet<Location>;
 
 /// The sets of several locations.
 pub type Groups = BTreeMap<Location, Set>;

@@ -30,7 +30,6 @@ pub mod bindings;
 pub mod compare;
 pub mod entry;
 pub mod filter;
-pub mod metrics;
 pub mod migrator;
 pub mod neg;
 pub mod operations;

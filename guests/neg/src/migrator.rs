@@ -6,18 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::Groups;
 use crate::filter::{self, Committed, Decision};
-use crate::metrics;
 use crate::settings::Settings;
-use crate::world::{Pending, World};
+use crate::world::{self, Pending, World};
 
 /// The state of the migrator; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migrator {
     /// If true, no detachment may start until [`Migrator::resume`], or until the wait ends.
-    paused: bool,
+    pub paused: bool,
     /// The timer of the wait after a detachment: paused until it fires. `None` if none runs.
     #[serde(rename = "wait_ends_ms")]
-    wait: Option<Pending>,
+    pub wait: Option<Pending>,
     /// When the latest detachment succeeded. `None` if none did.
     #[serde(rename = "previous_detachment_ms")]
     pub detached_ms: Option<u64>,
@@ -58,32 +57,33 @@ impl Migrator {
     }
 
     fn show(&mut self, world: &mut impl World, decision: &Decision, committed: Committed, now_ms: u64) {
-        world.gauge_count(metrics::MIGRATION_ENDPOINTS, &[], decision.migrating);
+        // Those that this filter took out of `remove`.
+        world.gauge_count("trueup_neg_migration_endpoints", &[], decision.migrating);
         for (stack, number) in [
             ("ipv4", committed.ipv4),
             ("ipv6", committed.ipv6),
             ("dual", committed.dual),
         ] {
-            world.gauge_count(metrics::COMMITTED_ENDPOINTS, &[("type", stack)], number);
+            world.gauge_count("trueup_neg_committed_endpoints", &[("type", stack)], number);
         }
-        metrics::count(world, metrics::MIGRATION_DETACHMENTS, &[], decision.put_back);
+        world::count(world, "trueup_neg_migration_detachments_total", &[], decision.put_back);
         let unfinished = if decision.migrating > 0 {
-            metrics::seconds(*self.started_ms.get_or_insert(now_ms), now_ms)
+            world::seconds(*self.started_ms.get_or_insert(now_ms), now_ms)
         } else {
             if let Some(started_ms) = self.started_ms.take() {
-                let seconds = metrics::seconds(started_ms, now_ms);
-                world.histogram_observe(metrics::MIGRATION_DURATION_SECONDS, &[], seconds);
+                let seconds = world::seconds(started_ms, now_ms);
+                world.histogram_observe("trueup_neg_migration_duration_seconds", &[], seconds);
             }
             0.0
         };
-        world.gauge_set(metrics::MIGRATION_UNFINISHED_SECONDS, &[], unfinished);
+        world.gauge_set("trueup_neg_migration_unfinished_seconds", &[], unfinished);
     }
 
     /// `migrator.pause`
     pub fn pause(&mut self, world: &mut impl World, settings: &Settings) {
         if settings.enable_dual_stack && !self.paused {
             self.paused = true;
-            metrics::show_whether(world, metrics::MIGRATION_PAUSED, true);
+            world::show_whether(world, world::MIGRATION_PAUSED, true);
         }
     }
 
@@ -128,21 +128,7 @@ impl Migrator {
 
     fn go_on(&mut self, world: &mut impl World) {
         self.paused = false;
-        metrics::show_whether(world, metrics::MIGRATION_PAUSED, false);
-    }
-
-    /// Cancels the wait timer: the state of another instance replaces this one.
-    pub fn stop(&mut self, world: &mut impl World) {
-        if let Some(wait) = self.wait {
-            world.cancel(wait.timer);
-        }
-    }
-
-    /// Schedules the wait timer of an earlier instance again.
-    pub fn anew(self, world: &mut impl World) -> Self {
-        let wait = self.wait.map(|wait| wait.anew(world));
-        let paused = self.paused || wait.is_some();
-        Self { paused, wait, ..self }
+        world::show_whether(world, world::MIGRATION_PAUSED, false);
     }
 }
 

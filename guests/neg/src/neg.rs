@@ -2,20 +2,18 @@
 //!
 //! Each public function is an export of the world; `syncer` has those of that interface.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize, Serializer};
 use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
-use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
-use crate::entry;
+use crate::bindings::trueup::neg::types::EndpointGroup;
+use crate::entry::{self, Locations};
 use crate::filter::Committed;
 use crate::migrator::Migrator;
 use crate::operations::Operations;
 use crate::retry::Retry;
 use crate::settings::Settings;
-use crate::world::World;
+use crate::world::{Pending, World};
 
 /// The state of an instance; as JSON in the form of a snapshot, with the members in this order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,10 +24,10 @@ pub struct Neg {
     pub(crate) migrator: Migrator,
     /// Locations whose NEG was ensured since the latest error.
     #[serde(serialize_with = "rows")]
-    pub(crate) ensured: BTreeSet<Location>,
+    pub(crate) ensured: Locations,
     /// Locations whose NEG was ensured at some time, and not found missing since.
     #[serde(serialize_with = "rows")]
-    pub(crate) known: BTreeSet<Location>,
+    pub(crate) known: Locations,
     /// In flight.
     #[serde(flatten)]
     pub(crate) operations: Operations,
@@ -42,14 +40,6 @@ pub struct Neg {
 }
 
 impl Neg {
-    /// A new instance without state.
-    pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
-    }
-
     /// `migrator.filter`
     pub fn filter(
         &mut self,
@@ -61,10 +51,10 @@ impl Neg {
     ) -> Filtered {
         let sets = (entry::united(add), entry::united(remove));
         let committed = || Committed::of(committed);
-        let migrator = &mut self.migrator;
-        migrator
-            .filter(world, &self.settings, sets, committed, in_error_state)
-            .answer()
+        let decision = self
+            .migrator
+            .filter(world, &self.settings, sets, committed, in_error_state);
+        decision.answer()
     }
 
     /// `timer-events.on-timer`: true if it was the wait timer of the migrator or one of the two retry timers.
@@ -85,13 +75,17 @@ struct Snapshot<'s> {
 }
 
 /// Zone and subnet; serde reads a row as a record.
-fn rows<S: Serializer>(locations: &BTreeSet<Location>, serializer: S) -> Result<S::Ok, S::Error> {
+fn rows<S: Serializer>(locations: &Locations, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(locations.iter().map(|one| [&one.zone, &one.subnet]))
 }
 
 impl Guest for Neg {
     fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
+        let settings = Settings::read(config)?;
+        Ok(Self {
+            settings,
+            ..Self::default()
+        })
     }
 
     fn snapshot(&self) -> String {
@@ -114,14 +108,30 @@ impl Neg {
     /// Why the text can't be read; then nothing has changed.
     pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         let mut neg: Self = snapshot::read(snapshot, VERSION)?;
-        self.migrator.stop(world);
-        self.sync_retry.cancel(world);
-        self.operation_retry.cancel(world);
+        for timer in self.timers().into_iter().flatten() {
+            world.cancel(timer.timer);
+        }
         neg.settings = std::mem::take(&mut self.settings);
-        neg.migrator = neg.migrator.anew(world);
-        neg.sync_retry = neg.sync_retry.anew(world);
-        neg.operation_retry = neg.operation_retry.anew(world);
+        for timer in neg.timers().into_iter().flatten() {
+            timer.begin_anew(world);
+        }
+        neg.migrator.paused |= neg.migrator.wait.is_some();
         *self = neg;
         Ok(())
+    }
+
+    /// Those that are pending.
+    fn timers(&mut self) -> [&mut Option<Pending>; 3] {
+        let Self {
+            migrator,
+            sync_retry,
+            operation_retry,
+            ..
+        } = self;
+        [
+            &mut migrator.wait,
+            &mut sync_retry.pending,
+            &mut operation_retry.pending,
+        ]
     }
 }

@@ -4,9 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::trueup::neg::api::Error;
-use crate::metrics;
 use crate::settings::Settings;
-use crate::world::{Pending, World};
+use crate::world::{self, Pending, World};
 
 /// The retries of one kind; as JSON in the form of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +17,8 @@ pub struct Retry {
     pub pending: Option<Pending>,
 }
 
-/// What to retry, as the metric's label says it.
-const SYNC: &str = "sync";
-const OPERATION: &str = "operation";
-
 impl Retry {
-    /// Schedules the next retry, unless the limit is reached.
+    /// Schedules the next retry, unless the limit is reached. `cause` is what to retry.
     fn next(&mut self, world: &mut impl World, settings: &Settings, cause: &str) {
         if settings.max_retries != 0 && self.count >= settings.max_retries {
             return;
@@ -36,43 +31,29 @@ impl Retry {
     fn schedule(&mut self, world: &mut impl World, delay_ms: u64, cause: &str) {
         let now_ms = world.now_ms();
         self.pending = Some(Pending::after(world, now_ms, delay_ms));
-        metrics::count(world, metrics::RETRIES, &[("cause", cause)], 1);
+        world::count(world, "trueup_neg_retries_total", &[("cause", cause)], 1);
     }
 
     /// A sync ended with this error.
     pub fn after_sync_error(&mut self, world: &mut impl World, settings: &Settings, error: &Error) {
         self.cancel(world);
         if let Error::RateLimited(Some(delay_ms)) = *error {
-            self.schedule(world, delay_ms, SYNC);
+            self.schedule(world, delay_ms, "sync");
         } else {
-            self.next(world, settings, SYNC);
+            self.next(world, settings, "sync");
         }
-    }
-
-    /// A sync succeeded.
-    pub fn after_sync(&mut self, world: &mut impl World) {
-        self.cancel(world);
-        self.count = 0;
     }
 
     /// An operation failed. Several failures share one timer.
     pub fn after_failed_operation(&mut self, world: &mut impl World, settings: &Settings) {
         if self.pending.is_none() {
-            self.next(world, settings, OPERATION);
+            self.next(world, settings, "operation");
         }
     }
 
     /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         self.pending.take_if(|pending| pending.timer == timer).is_some()
-    }
-
-    /// Schedules the timer of an earlier instance again.
-    pub fn anew(self, world: &mut impl World) -> Self {
-        Self {
-            pending: self.pending.map(|pending| pending.anew(world)),
-            ..self
-        }
     }
 
     /// Leaves no timer pending.

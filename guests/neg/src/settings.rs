@@ -36,26 +36,15 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// The defaults of the Kubernetes controller.
     fn default() -> Self {
-        Self {
-            enable_dual_stack: true,
-            migration_wait_ms: 60_000,
-            previous_detach_threshold_ms: 300_000,
-            fraction_of_migrating_endpoints: if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 },
-            fraction_for_pending_attachment_threshold: 0.5,
-            neg_names: BTreeMap::new(),
-            zones: BTreeSet::new(),
-            max_endpoints_per_operation: 500,
-            min_retry_delay_ms: 5000,
-            max_retry_delay_ms: 600_000,
-            max_retries: 15,
-        }
+        Self::of(&mut Given::default())
     }
 }
 
 const MS: &str = "a whole number of milliseconds, 0 or more";
 const MS_ABOVE_0: &str = "a whole number of milliseconds, 1 or more";
+const FRACTION: &str = "a number above 0 and at most 1";
+const THRESHOLD: &str = "a number, 0 or more";
 const NEG_NAMES: &str = "an object from subnet to NEG name, neither empty";
 
 impl Settings {
@@ -68,48 +57,44 @@ impl Settings {
             Ok(value) => format!("config: was {value}, may be a JSON object"),
             Err(_) => "config: is not JSON, may be a JSON object".to_owned(),
         })?;
+        let settings = Self::of(&mut given);
+        given.end_in_words(settings, ", may be one of ", |was, may_be| {
+            format!("was {was}, may be {may_be}")
+        })
+    }
+
+    /// What is given, in the order of the table; else the defaults, which are those of the Kubernetes controller.
+    fn of(given: &mut Given) -> Self {
         let from_1 = |value: &Value| value.as_u64().filter(|&number| number > 0);
         let fraction = |value: &Value| value.as_f64().filter(|&number| number > 0.0 && number <= 1.0);
         let threshold = |value: &Value| value.as_f64().filter(|&number| number >= 0.0);
-        let mut settings = Self::default();
-        // In the order of the table.
-        set(&mut settings.enable_dual_stack, given.truth("enable_dual_stack"));
-        let wait_ms = given.value("migration_wait_ms", MS, Value::as_u64);
-        set(&mut settings.migration_wait_ms, wait_ms);
-        let recent_ms = given.value("previous_detach_threshold_ms", MS, Value::as_u64);
-        set(&mut settings.previous_detach_threshold_ms, recent_ms);
-        let name = "fraction_of_migrating_endpoints";
-        let migrating = given.value(name, "a number above 0 and at most 1", fraction);
-        set(&mut settings.fraction_of_migrating_endpoints, migrating);
-        let name = "fraction_for_pending_attachment_threshold";
-        let pending = given.value(name, "a number, 0 or more", threshold);
-        set(&mut settings.fraction_for_pending_attachment_threshold, pending);
-        set(&mut settings.neg_names, given.value("neg_names", NEG_NAMES, neg_names));
-        let zones = given.value("zones", "a list of zone names, none empty", zones);
-        set(&mut settings.zones, zones);
-        let most = given.whole("max_endpoints_per_operation", 1..=ENDPOINTS_PER_OPERATION_MAX);
-        set(&mut settings.max_endpoints_per_operation, most);
-        let least_ms = given.value("min_retry_delay_ms", MS_ABOVE_0, from_1);
-        set(&mut settings.min_retry_delay_ms, least_ms);
-        let most_ms = given.value("max_retry_delay_ms", MS_ABOVE_0, from_1);
-        set(&mut settings.max_retry_delay_ms, most_ms);
+        let mut settings = Self {
+            enable_dual_stack: given.truth("enable_dual_stack").unwrap_or(true),
+            migration_wait_ms: given.value("migration_wait_ms", MS, Value::as_u64).unwrap_or(60_000),
+            previous_detach_threshold_ms: (given.value("previous_detach_threshold_ms", MS, Value::as_u64))
+                .unwrap_or(300_000),
+            fraction_of_migrating_endpoints: given
+                .value("fraction_of_migrating_endpoints", FRACTION, fraction)
+                .unwrap_or(if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 }),
+            fraction_for_pending_attachment_threshold: given
+                .value("fraction_for_pending_attachment_threshold", THRESHOLD, threshold)
+                .unwrap_or(0.5),
+            neg_names: given.value("neg_names", NEG_NAMES, neg_names).unwrap_or_default(),
+            zones: (given.value("zones", "a list of zone names, none empty", zones)).unwrap_or_default(),
+            max_endpoints_per_operation: (given.whole("max_endpoints_per_operation", 1..=ENDPOINTS_PER_OPERATION_MAX))
+                .unwrap_or(500),
+            min_retry_delay_ms: given.value("min_retry_delay_ms", MS_ABOVE_0, from_1).unwrap_or(5000),
+            max_retry_delay_ms: (given.value("max_retry_delay_ms", MS_ABOVE_0, from_1)).unwrap_or(600_000),
+            max_retries: 15,
+        };
         let (least_ms, most_ms) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);
         if most_ms < least_ms {
             let must_be = format!("min_retry_delay_ms ({least_ms}) or more");
             given.refuse("max_retry_delay_ms", most_ms, must_be);
         }
         let retries = given.value("max_retries", "a whole number, 0 or more (0: no limit)", Value::as_u64);
-        set(&mut settings.max_retries, retries);
-        given.end_in_words(settings, ", may be one of ", |was, may_be| {
-            format!("was {was}, may be {may_be}")
-        })
-    }
-}
-
-/// A setting that is not given keeps its default.
-fn set<T>(setting: &mut T, given: Option<T>) {
-    if let Some(given) = given {
-        *setting = given;
+        settings.max_retries = retries.unwrap_or(settings.max_retries);
+        settings
     }
 }
 

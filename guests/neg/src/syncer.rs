@@ -7,15 +7,12 @@
 //!    \________\______________________________________________________________\__ an error: retry by a timer
 //! ```
 
-use std::collections::BTreeSet;
-
 use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 use crate::bindings::trueup::neg::api::{self, NegRef};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::compare::{self, Flying};
-use crate::entry::{Groups, Mark, Set};
+use crate::entry::{Groups, Locations, Mark, Set};
 use crate::filter::{Committed, Decision};
-use crate::metrics;
 use crate::neg::Neg;
 use crate::operations::{Kind, Operation};
 use crate::target;
@@ -30,28 +27,28 @@ impl Neg {
         let target = match target::read(target, &self.settings.neg_names) {
             Ok(target) => target,
             Err(text) => {
-                metrics::count(world, metrics::SYNCS, &[("result", "invalid-input")], 1);
+                world::count(world, world::SYNCS, &[("result", "invalid-input")], 1);
                 return Err(Error::InvalidInput(text));
             }
         };
-        let report = SyncReport {
-            attaching: 0,
-            detaching: 0,
-            in_flight: 0,
-            migration: None,
-        };
         let mut pass = Pass {
             world,
-            report,
+            report: SyncReport {
+                attaching: 0,
+                detaching: 0,
+                in_flight: 0,
+                migration: None,
+            },
             error: None,
         };
         self.pass(&mut pass, target);
         let Pass { world, report, error } = pass;
         let result = if error.is_some() { "api-error" } else { "ok" };
-        metrics::count(world, metrics::SYNCS, &[("result", result)], 1);
+        world::count(world, world::SYNCS, &[("result", result)], 1);
         self.show_in_flight(world);
         let Some(error) = error else {
-            self.sync_retry.after_sync(world);
+            self.sync_retry.cancel(world);
+            self.sync_retry.count = 0;
             return Ok(report);
         };
         world.warn("sync met an error", &[("error", &world::words(&error))]);
@@ -79,8 +76,8 @@ impl Neg {
     }
 
     /// Ensures the target's NEGs; returns the locations to leave out. `None` ends the sync.
-    fn ensure(&mut self, pass: &mut Pass<'_, impl World>, target: &Groups) -> Option<BTreeSet<Location>> {
-        let mut left_out = BTreeSet::new();
+    fn ensure(&mut self, pass: &mut Pass<'_, impl World>, target: &Groups) -> Option<Locations> {
+        let mut left_out = Locations::new();
         for location in target.keys() {
             if self.ensured.contains(location) {
                 continue;
@@ -103,13 +100,8 @@ impl Neg {
     }
 
     /// Lists the NEGs of the target and of all other locations that may hold endpoints. `None` ends the sync.
-    fn list(
-        &mut self,
-        pass: &mut Pass<'_, impl World>,
-        target: &Groups,
-        left_out: &BTreeSet<Location>,
-    ) -> Option<Groups> {
-        let mut locations: BTreeSet<Location> = target.keys().chain(&self.known).cloned().collect();
+    fn list(&mut self, pass: &mut Pass<'_, impl World>, target: &Groups, left_out: &Locations) -> Option<Groups> {
+        let mut locations: Locations = target.keys().chain(&self.known).cloned().collect();
         locations.extend(self.operations.by_location().into_keys().cloned());
         for zone in &self.settings.zones {
             locations.extend(self.settings.neg_names.keys().map(|subnet| Location {
@@ -214,7 +206,7 @@ impl Neg {
         match started {
             Ok(number) => {
                 let count = operation.endpoints.len();
-                metrics::count(pass.world, metrics::OPERATION_ENDPOINTS, &[kind], count);
+                world::count(pass.world, "trueup_neg_operation_endpoints_total", &[kind], count);
                 let total = match operation.kind {
                     Kind::Attach => &mut pass.report.attaching,
                     Kind::Detach => &mut pass.report.detaching,
@@ -227,7 +219,7 @@ impl Neg {
                 true
             }
             Err(error) => {
-                metrics::count(pass.world, metrics::OPERATIONS, &[kind, ("result", "not-started")], 1);
+                world::count(pass.world, world::OPERATIONS, &[kind, ("result", "not-started")], 1);
                 if operation.is_migration {
                     self.operations.keep(world::words(&error));
                     self.end_migration(pass.world);
@@ -255,7 +247,7 @@ impl Neg {
         };
         let result = if has_succeeded { "success" } else { "failure" };
         let labels = [("operation", operation.kind.word()), ("result", result)];
-        metrics::count(world, metrics::OPERATIONS, &labels, 1);
+        world::count(world, world::OPERATIONS, &labels, 1);
         self.show_in_flight(world);
         if let Some(failure) = &failure {
             let Location { zone, subnet } = &operation.location;
@@ -281,16 +273,13 @@ impl Neg {
     /// `syncer.set-error-state`
     pub fn set_error_state(&mut self, world: &mut impl World, in_error_state: bool) {
         self.in_error_state = in_error_state;
-        metrics::show_whether(world, metrics::ERROR_STATE, in_error_state);
+        world::show_whether(world, "trueup_neg_error_state", in_error_state);
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        let endpoints = self
-            .operations
-            .by_number
-            .values()
-            .map(|operation| operation.endpoints.len());
-        world.gauge_count(metrics::IN_FLIGHT_ENDPOINTS, &[], endpoints.sum());
+        let in_flight = self.operations.by_number.values();
+        let endpoints = in_flight.map(|operation| operation.endpoints.len());
+        world.gauge_count("trueup_neg_in_flight_endpoints", &[], endpoints.sum());
     }
 }
 

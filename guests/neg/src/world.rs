@@ -1,5 +1,7 @@
 //! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use trueup_guest::{Clock, Telemetry};
 
@@ -22,9 +24,10 @@ trueup_guest::world! {
 /// A timer that was scheduled and has neither fired nor been cancelled. As JSON it is the time at which it is due, and
 /// has no number until it is scheduled anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "u64", into = "u64")]
+#[serde(transparent)]
 pub struct Pending {
     /// The host's number for it.
+    #[serde(skip)]
     pub timer: u64,
     /// When it is due, in milliseconds since the Unix epoch.
     pub due_ms: u64,
@@ -40,24 +43,9 @@ impl Pending {
     }
 
     /// Schedules the timer of an earlier instance again, at once if its time has passed.
-    pub fn anew(self, world: &mut impl World) -> Self {
+    pub fn begin_anew(&mut self, world: &mut impl World) {
         let left_ms = self.due_ms.saturating_sub(world.now_ms());
-        Self {
-            timer: world.schedule(left_ms),
-            ..self
-        }
-    }
-}
-
-impl From<u64> for Pending {
-    fn from(due_ms: u64) -> Self {
-        Self { timer: 0, due_ms }
-    }
-}
-
-impl From<Pending> for u64 {
-    fn from(pending: Pending) -> Self {
-        pending.due_ms
+        self.timer = world.schedule(left_ms);
     }
 }
 
@@ -72,4 +60,28 @@ pub fn words(error: &Error) -> String {
         Error::Unavailable(text) => format!("unavailable: {text}"),
         Error::AccessDenied(text) => format!("access-denied: {text}"),
     }
+}
+
+/// Syncs by `result`.
+pub const SYNCS: &str = "trueup_neg_syncs_total";
+/// Operations that ended or did not start, by `operation` and `result`.
+pub const OPERATIONS: &str = "trueup_neg_operations_total";
+/// 0 or 1.
+pub const MIGRATION_PAUSED: &str = "trueup_neg_migration_paused";
+
+/// Adds to a counter.
+pub fn count(world: &mut impl World, name: &str, labels: &[(&str, &str)], delta: usize) {
+    if delta > 0 {
+        world.counter_add(name, labels, u64::try_from(delta).unwrap_or(u64::MAX));
+    }
+}
+
+/// Sets a gauge to 0 or 1.
+pub fn show_whether(world: &mut impl World, name: &str, is_so: bool) {
+    world.gauge_set(name, &[], f64::from(u8::from(is_so)));
+}
+
+/// The time between the two. A clock that went back gives 0.
+pub fn seconds(from_ms: u64, to_ms: u64) -> f64 {
+    Duration::from_millis(to_ms.saturating_sub(from_ms)).as_secs_f64()
 }

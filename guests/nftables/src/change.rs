@@ -9,9 +9,12 @@ use std::rc::Rc;
 use crate::ruleset::{Balance, Chain, Content, Elements, Family, Key, Map, Verdict};
 use crate::transaction::{POD_SUBNETS, Table};
 
-/// The objects of the commands, each list in the order of writing.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// One family's change: the objects of the commands, each list in the order of writing.
+#[derive(Debug)]
 pub(crate) struct Change<'c> {
+    /// The table's family.
+    pub(crate) family: Family,
+    pub(crate) with_base: bool,
     gone_elements: Vec<(Map, Vec<(Key, &'c Verdict)>)>,
     new_chains: Vec<&'c str>,
     flushed: Vec<&'c str>,
@@ -21,27 +24,39 @@ pub(crate) struct Change<'c> {
 }
 
 impl<'c> Change<'c> {
-    /// From the observed to the desired contents.
-    pub(crate) fn between(before: &'c Content, after: &'c Content) -> Self {
-        let mut change = Self {
-            gone_elements: only_in(&before.elements, &after.elements),
-            new_elements: only_in(&after.elements, &before.elements),
-            ..Self::default()
-        };
+    /// From the observed to the desired contents. `with_base`: the table is first created anew.
+    pub(crate) fn between(family: Family, with_base: bool, before: &'c Content, after: &'c Content) -> Self {
+        let (mut new_chains, mut flushed, mut filled) = (Vec::new(), Vec::new(), Vec::new());
         for (name, chain) in &after.chains {
             match before.chains.get(name) {
-                None => change.new_chains.push(name),
-                Some(old) if old != chain => change.flushed.push(name),
+                None => new_chains.push(&**name),
+                Some(old) if old != chain => flushed.push(&**name),
                 Some(_) => continue,
             }
-            change.filled.push((name, chain));
+            filled.push((&**name, chain));
         }
         let gone = before.chains.keys().filter(|name| !after.chains.contains_key(*name));
-        change.gone_chains = gone.map(|name| &**name).collect();
+        let gone_chains: Vec<&str> = gone.map(|name| &**name).collect();
         // Their rules may lead to other removed chains.
-        change.flushed.extend(&change.gone_chains);
-        change.flushed.sort_unstable();
-        change
+        flushed.extend(&gone_chains);
+        flushed.sort_unstable();
+        Self {
+            family,
+            with_base,
+            gone_elements: only_in(&before.elements, &after.elements),
+            new_chains,
+            flushed,
+            filled,
+            new_elements: only_in(&after.elements, &before.elements),
+            gone_chains,
+        }
+    }
+
+    /// True if there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        let elements = self.gone_elements.len() + self.new_elements.len();
+        // What is filled is new or flushed, and what is gone is flushed.
+        !self.with_base && elements + self.new_chains.len() + self.flushed.len() == 0
     }
 
     /// Writes the commands.

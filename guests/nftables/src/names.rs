@@ -20,16 +20,10 @@ pub(crate) struct PortName {
 impl PortName {
     /// The name of the service's port with this name.
     pub(crate) fn new(id: &ObjectId, port: &str) -> Self {
-        let ObjectId { namespace, name } = id;
-        let mut escaped = String::with_capacity(namespace.len() + name.len() + port.len() + 2);
-        push_escaped(&mut escaped, namespace);
-        escaped.push('/');
-        push_escaped(&mut escaped, name);
-        escaped.push('/');
-        push_escaped(&mut escaped, port);
+        let parts = [&*id.namespace, &*id.name, port];
         Self {
-            escaped,
-            plain: format!("{namespace}/{name}/{port}"),
+            escaped: parts.map(escaped).join("/"),
+            plain: parts.join("/"),
         }
     }
 
@@ -52,7 +46,8 @@ impl PortName {
 }
 
 /// Writes every byte other than letters, digits, `-` and `.` as `_` and two hex digits.
-fn push_escaped(out: &mut String, part: &str) {
+fn escaped(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
     for &byte in part.as_bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.') {
             out.push(char::from(byte));
@@ -61,6 +56,7 @@ fn push_escaped(out: &mut String, part: &str) {
             let _ = write!(out, "_{byte:02x}");
         }
     }
+    out
 }
 
 #[cfg(test)]

@@ -18,9 +18,6 @@ use crate::settings::Settings;
 use crate::step::{Claims, Step};
 use crate::transaction;
 
-/// Transactions that the packet filter accepted.
-const TRANSACTIONS: &str = "nftables_transactions_total";
-
 /// Services by id.
 pub(crate) type Services = BTreeMap<ObjectId, ContivService>;
 
@@ -35,14 +32,6 @@ pub(crate) struct Acknowledged {
     claims: Vec<(Family, Claims)>,
 }
 
-impl Acknowledged {
-    /// The state in which these tables have these services.
-    pub(crate) fn new(services: Services, tables: Vec<(Family, Claims, Content)>) -> Self {
-        let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
-        Self { services, claims }
-    }
-}
-
 /// The answer to an event.
 type Rendered = Result<(), String>;
 
@@ -55,14 +44,6 @@ pub(crate) struct Renderer {
 }
 
 impl Renderer {
-    /// An instance before its first resync.
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            acknowledged: None,
-        }
-    }
-
     /// `renderer.resync`: creates the tables anew, whatever exists.
     ///
     /// # Errors
@@ -73,15 +54,12 @@ impl Renderer {
         for service in services.values() {
             warn(world, service);
         }
-        let tables = tables(&self.settings, &services);
+        let (claims, contents) = tables(&self.settings, &services);
         let nothing = Content::default();
-        let parts = tables.iter().map(|(family, _, content)| transaction::Part {
-            family: *family,
-            with_base: true,
-            change: Change::between(&nothing, content),
-        });
-        apply(world, &self.settings, &parts.collect::<Vec<_>>())?;
-        self.acknowledged = Some(Acknowledged::new(services, tables));
+        let tables = self.settings.families.iter().zip(&contents);
+        let changes = tables.map(|(&family, content)| Change::between(family, true, &nothing, content));
+        apply(world, &self.settings, &changes.collect::<Vec<_>>())?;
+        self.acknowledged = Some(Acknowledged { services, claims });
         Ok(())
     }
 
@@ -123,7 +101,11 @@ impl Renderer {
         }
         let of_family = |(family, claims): &(Family, Claims)| Step::new(*family, claims, &before, &after);
         let steps: Vec<Step<'_>> = claims.iter().map(of_family).collect();
-        apply(world, &self.settings, &steps.iter().map(Step::part).collect::<Vec<_>>())?;
+        apply(
+            world,
+            &self.settings,
+            &steps.iter().map(Step::change).collect::<Vec<_>>(),
+        )?;
         for ((_, claims), step) in claims.iter_mut().zip(&steps) {
             step.take_effect(claims);
         }
@@ -137,8 +119,8 @@ impl Renderer {
     }
 }
 
-/// The table contents for these services, and all claims on them.
-pub(crate) fn tables(settings: &Settings, services: &Services) -> Vec<(Family, Claims, Content)> {
+/// All claims of these services, and the contents of their tables, for each family of the settings.
+fn tables(settings: &Settings, services: &Services) -> (Vec<(Family, Claims)>, Vec<Content>) {
     let of_family = |&family: &Family| {
         let (mut claims, mut content) = (Claims::default(), Content::default());
         for (id, service) in services {
@@ -147,18 +129,17 @@ pub(crate) fn tables(settings: &Settings, services: &Services) -> Vec<(Family, C
             content.chains.extend(part.chains);
         }
         claims.put_into(&mut content);
-        (family, claims, content)
+        ((family, claims), content)
     };
-    settings.families.iter().map(of_family).collect()
+    settings.families.iter().map(of_family).unzip()
 }
 
 /// Asks the packet filter, unless there is nothing to do.
-fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part<'_>]) -> Result<(), String> {
-    let Some(text) = transaction::of_parts(settings, parts) else {
-        return Ok(());
-    };
-    world.apply(&text)?;
-    world.counter_add(TRANSACTIONS, &[], 1);
+fn apply(world: &mut impl World, settings: &Settings, changes: &[Change<'_>]) -> Result<(), String> {
+    if let Some(text) = transaction::of_changes(settings, changes) {
+        world.apply(&text)?;
+        world.counter_add("nftables_transactions_total", &[], 1);
+    }
     Ok(())
 }
 
@@ -185,7 +166,11 @@ struct Snapshot<S> {
 
 impl Guest for Renderer {
     fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
+        let settings = Settings::read(config)?;
+        Ok(Self {
+            settings,
+            acknowledged: None,
+        })
     }
 
     fn snapshot(&self) -> String {
@@ -220,8 +205,8 @@ impl Renderer {
             return Ok(());
         }
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let tables = tables(&self.settings, &services);
-        self.acknowledged = Some(Acknowledged::new(services, tables));
+        let (claims, _) = tables(&self.settings, &services);
+        self.acknowledged = Some(Acknowledged { services, claims });
         Ok(())
     }
 }

@@ -92,37 +92,23 @@ impl Verdict {
     }
 }
 
-/// The maps, in the order in which they are written.
+/// A map. Sorted in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Map {
-    /// Addresses of services with endpoints.
-    ServiceIps,
-    /// Node ports of services with endpoints.
-    ServiceNodeports,
-    /// Addresses of service ports without endpoints.
-    NoEndpointIps,
-    /// Node ports of service ports without endpoints.
-    NoEndpointNodeports,
+pub(crate) struct Map {
+    /// True for service ports without endpoints.
+    is_without_endpoints: bool,
+    /// True for node ports, false for addresses.
+    is_of_node_ports: bool,
 }
 
 impl Map {
-    /// The map for a key with this verdict.
-    pub(crate) fn of(key: &Key, verdict: &Verdict) -> Self {
-        match (key.address, verdict) {
-            (Some(_), Verdict::Chain(_)) => Self::ServiceIps,
-            (None, Verdict::Chain(_)) => Self::ServiceNodeports,
-            (Some(_), Verdict::Reject) => Self::NoEndpointIps,
-            (None, Verdict::Reject) => Self::NoEndpointNodeports,
-        }
-    }
-
     /// In the kernel's notation.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ServiceIps => "service-ips",
-            Self::ServiceNodeports => "service-nodeports",
-            Self::NoEndpointIps => "no-endpoint-ips",
-            Self::NoEndpointNodeports => "no-endpoint-nodeports",
+        match (self.is_without_endpoints, self.is_of_node_ports) {
+            (false, false) => "service-ips",
+            (false, true) => "service-nodeports",
+            (true, false) => "no-endpoint-ips",
+            (true, true) => "no-endpoint-nodeports",
         }
     }
 }
@@ -193,6 +179,10 @@ pub(crate) struct Content {
 impl Content {
     /// Adds a lookup for this key, in the map for it.
     pub(crate) fn add(&mut self, key: Key, verdict: Verdict) {
-        self.elements.insert((Map::of(&key, &verdict), key), verdict);
+        let map = Map {
+            is_without_endpoints: verdict == Verdict::Reject,
+            is_of_node_ports: key.address.is_none(),
+        };
+        self.elements.insert((map, key), verdict);
     }
 }

@@ -12,7 +12,6 @@ use crate::bindings::trueup::service::types::ContivService;
 use crate::change::Change;
 use crate::render::Part;
 use crate::ruleset::{Content, Family, Key, Verdict};
-use crate::transaction;
 
 /// Claims of some services.
 type OfServices<'i> = Vec<(&'i ObjectId, BTreeMap<Key, Verdict>)>;
@@ -43,37 +42,26 @@ impl<'i> Step<'i> {
             before: old,
             after: new,
         };
-        step.look_up(claims);
+        // The present and the future owner of each key.
+        let both = step.claimed.iter().chain(&step.claiming);
+        let keys: BTreeSet<Key> = both.flat_map(|(_, claims)| claims.keys().copied()).collect();
+        let changing: BTreeSet<&ObjectId> = step.claimed.iter().map(|(id, _)| *id).collect();
+        for key in keys {
+            if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
+                step.before.add(key, verdict.clone());
+            }
+            let own = (step.claiming.iter()).filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
+            let first = own.chain(claims.holder(key, &changing)).min_by_key(|&(id, _)| id);
+            if let Some((_, verdict)) = first {
+                step.after.add(key, verdict.clone());
+            }
+        }
         step
     }
 
-    /// Finds the present and the future owner of each key.
-    fn look_up(&mut self, claims: &Claims) {
-        let both = self.claimed.iter().chain(&self.claiming);
-        let keys: BTreeSet<Key> = both.flat_map(|(_, claims)| claims.keys().copied()).collect();
-        let changing: BTreeSet<&ObjectId> = self.claimed.iter().map(|(id, _)| *id).collect();
-        for key in keys {
-            if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
-                self.before.add(key, verdict.clone());
-            }
-            let own = self
-                .claiming
-                .iter()
-                .filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
-            let first = own.chain(claims.holder(key, &changing)).min_by_key(|&(id, _)| id);
-            if let Some((_, verdict)) = first {
-                self.after.add(key, verdict.clone());
-            }
-        }
-    }
-
     /// The commands.
-    pub(crate) fn part(&self) -> transaction::Part<'_> {
-        transaction::Part {
-            family: self.family,
-            with_base: false,
-            change: Change::between(&self.before, &self.after),
-        }
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change::between(self.family, false, &self.before, &self.after)
     }
 
     /// Marks the commands as done.

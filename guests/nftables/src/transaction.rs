@@ -14,46 +14,32 @@ use crate::change::{Change, goto};
 use crate::ruleset::{Family, Key, Verdict};
 use crate::settings::Settings;
 
-/// One family's part.
-#[derive(Debug)]
-pub(crate) struct Part<'c> {
-    /// The table's family.
-    pub(crate) family: Family,
-    /// True if the transaction first creates the table anew.
-    pub(crate) with_base: bool,
-    /// The change to it.
-    pub(crate) change: Change<'c>,
-}
-
 /// The text; `None` if there is nothing to do.
-pub(crate) fn of_parts(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
-    if parts
-        .iter()
-        .all(|part| !part.with_base && part.change == Change::default())
-    {
+pub(crate) fn of_changes(settings: &Settings, changes: &[Change<'_>]) -> Option<String> {
+    if changes.iter().all(Change::is_empty) {
         return None;
     }
-    let length = write(settings, parts, Length(0)).0;
-    let text = write(settings, parts, Vec::with_capacity(length));
+    let length = write(settings, changes, Length(0)).0;
+    let text = write(settings, changes, Vec::with_capacity(length));
     // All of it is text.
     Some(String::from_utf8(text).unwrap_or_default())
 }
 
-fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], mut out: W) -> W {
+fn write<W: Write>(settings: &Settings, changes: &[Change<'_>], mut out: W) -> W {
     let start = format_args!(r#"{{"nftables":[{{"metainfo":{{"json_schema_version":1}}}}"#);
     push(&mut out, start);
-    for part in parts {
-        let (family, name) = (part.family.name(), text::quoted(&settings.table_name));
+    for change in changes {
+        let (family, name) = (change.family.name(), text::quoted(&settings.table_name));
         let mut table = Table {
             out: &mut out,
-            family: part.family,
+            family: change.family,
             mark: settings.masquerade_mark,
             of: format!(r#""family":"{family}","table":{name}"#),
         };
-        if part.with_base {
+        if change.with_base {
             write_base(&mut table, settings);
         }
-        part.change.write(&mut table);
+        change.write(&mut table);
     }
     push(&mut out, format_args!("]}}"));
     out
@@ -152,16 +138,17 @@ pub(crate) fn write_base(table: &mut Table<'_>, settings: &Settings) {
         // The name comes last: it may be any text.
         table.text(&command.replace("$TABLE", &name));
     }
+    let prefix = |of: Network| {
+        format!(
+            r#"{{"prefix":{{"addr":"{}","len":{}}}}}"#,
+            of.address(),
+            of.prefix_len()
+        )
+    };
     let networks: Vec<String> = settings.pod_networks(family).map(prefix).collect();
     if !networks.is_empty() {
         let networks = networks.join(",");
         let members = format_args!(r#""name":"{POD_SUBNETS}","elem":[{networks}]"#);
         table.command("add", "element", members);
     }
-}
-
-fn prefix(network: Network) -> String {
-    let address = network.address();
-    let length = network.prefix_len();
-    format!(r#"{{"prefix":{{"addr":"{address}","len":{length}}}}}"#)
 }

@@ -57,7 +57,7 @@ impl NodeSync {
         if self.put_if_not_exists(world, id)? {
             let message = "the record of this node was gone and is stored again";
             world.warn(message, &[("id", &id.to_string())]);
-            return Ok(self.own_addresses().clone());
+            return Ok(self.own.addresses().clone());
         }
         let Some(found) = world.get(&record::key(&self.settings.key_prefix, id))? else {
             return Err(Error::Database("record of this node comes and goes".to_owned()));

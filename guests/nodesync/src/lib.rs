@@ -5,7 +5,7 @@
 //! Contiv-VPP; the specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `view` and `record` are pure;
-//! `allocation` and `node_sync` ask a [`world`]; `snapshot` is their text.
+//! `allocation` and `node_sync` ask a [`world`]; `node_sync` has their text, too.
 //!
 //! ```text
 //! records -----+                 +-> get-all-nodes
@@ -29,7 +29,6 @@ mod record;
 mod settings;
 #[cfg(test)]
 mod simulated;
-mod snapshot;
 #[cfg(test)]
 mod tests;
 mod view;

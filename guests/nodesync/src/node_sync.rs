@@ -6,8 +6,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest::etcd;
+use serde::{Deserialize, Serialize};
+use trueup_guest::address::Address;
 use trueup_guest::network::Network;
+use trueup_guest::{Guest, Imports, etcd, snapshot};
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, Error, VppNode};
 use crate::bindings::trueup::kube::types::Node as KubeNode;
@@ -17,31 +19,31 @@ use crate::settings::Settings;
 use crate::view::{Addresses, Kube, Record, View, read_addresses};
 use crate::world::World;
 
-/// Nodes with an id.
-const NODES: &str = "nodesync_nodes";
-/// Writes of this node's addresses that failed.
-const PUBLISH_FAILURES: &str = "nodesync_publish_failures_total";
-
-/// The addresses that the database holds of this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stored {
-    /// The last known addresses.
-    pub(crate) addresses: Addresses,
+/// This node's own addresses; as JSON in the form of a snapshot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Own {
+    /// Those from `publish-node-ips`; `None` before the first call.
+    wanted: Option<Addresses>,
+    /// The last that the database was known to hold.
+    stored: Addresses,
     /// False after a failed write: the database may have stored it all the same.
-    pub(crate) is_known: bool,
+    stored_is_known: bool,
 }
 
-impl Stored {
-    /// The addresses that the database certainly holds.
-    pub(crate) fn known(addresses: Addresses) -> Self {
-        Self {
-            addresses,
-            is_known: true,
-        }
+impl Own {
+    /// The wanted ones, else the stored ones.
+    pub(crate) fn addresses(&self) -> &Addresses {
+        self.wanted.as_ref().unwrap_or(&self.stored)
     }
 
-    fn is(&self, addresses: &Addresses) -> bool {
-        self.is_known && self.addresses == *addresses
+    fn are_stored(&self, addresses: &Addresses) -> bool {
+        self.stored_is_known && self.stored == *addresses
+    }
+
+    /// The database certainly holds these.
+    fn know(&mut self, stored: Addresses) {
+        self.stored = stored;
+        self.stored_is_known = true;
     }
 }
 
@@ -52,23 +54,10 @@ pub(crate) struct NodeSync {
     /// `node-sync.get-node-id`: 0 before the first successful resync; constant afterwards.
     pub(crate) id: u32,
     pub(crate) view: View,
-    /// The addresses from `publish-node-ips`; `None` before the first call.
-    pub(crate) wanted: Option<Addresses>,
-    pub(crate) stored: Stored,
+    pub(crate) own: Own,
 }
 
 impl NodeSync {
-    /// A new instance without state.
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            id: 0,
-            view: View::default(),
-            wanted: None,
-            stored: Stored::default(),
-        }
-    }
-
     /// `node-sync.resync`
     ///
     /// # Errors
@@ -85,8 +74,8 @@ impl NodeSync {
             self.put_kube(world, node);
         }
         self.id = id;
-        self.stored = Stored::known(stored);
-        if self.wanted.as_ref().is_some_and(|wanted| !self.stored.is(wanted)) {
+        self.own.know(stored);
+        if !self.own.are_stored(self.own.addresses()) {
             self.write(world);
         }
         self.show_nodes(world);
@@ -95,9 +84,7 @@ impl NodeSync {
 
     /// This node's id, and the addresses that the database holds of it.
     fn own_record(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Result<(u32, Addresses), Error> {
-        let own = records
-            .iter()
-            .filter(|(_, record)| record.name == self.settings.node_name);
+        let own = (records.iter()).filter(|(_, record)| record.name == self.settings.node_name);
         let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
         if ids.len() > 1 {
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -105,7 +92,7 @@ impl NodeSync {
         }
         let known = Some(self.id).filter(|&id| id != 0);
         let Some(id) = known.or(ids.first().copied()) else {
-            return Ok((self.allocate(world)?, self.own_addresses().clone()));
+            return Ok((self.allocate(world)?, self.own.addresses().clone()));
         };
         match records.get(&id) {
             None => Ok((id, self.put_again(world, id)?)),
@@ -130,7 +117,13 @@ impl NodeSync {
             Change::KubeNodeDeleted(name) => self.updates(&[&name], |this| _ = this.view.kube.remove(&name)),
             Change::VppNodePut(node) => self.put_record(world, node)?,
             Change::VppNodeDeleted(id) if id == self.id => {
-                self.put_back(world)?;
+                let result = self.put_again(world, id);
+                // The record is gone, or was stored without an answer: the next publish must not trust its knowledge.
+                // Another node's record leaves no such doubt, and must not be overwritten.
+                if matches!(result, Err(Error::Database(_))) {
+                    self.own.stored_is_known = false;
+                }
+                self.own.know(result?);
                 Vec::new()
             }
             Change::VppNodeDeleted(id) => self.remove_record(id),
@@ -170,7 +163,7 @@ impl NodeSync {
             return Err(Error::IdTaken(record.name));
         }
         if id == self.id {
-            self.stored = Stored::known(record.addresses);
+            self.own.know(record.addresses);
             return Ok(Vec::new());
         }
         if is_own {
@@ -191,17 +184,6 @@ impl NodeSync {
         self.updates(&[&name], |this| this.view.remove_record(id))
     }
 
-    fn put_back(&mut self, world: &mut impl World) -> Result<(), Error> {
-        let result = self.put_again(world, self.id);
-        // The record is gone, or was stored without an answer: the next publish must not trust its knowledge. Another
-        // node's record leaves no such doubt, and must not be overwritten.
-        if matches!(result, Err(Error::Database(_))) {
-            self.stored.is_known = false;
-        }
-        self.stored = Stored::known(result?);
-        Ok(())
-    }
-
     /// `node-sync.get-all-nodes`
     pub(crate) fn all_nodes(&self) -> Vec<Node> {
         if self.id == 0 {
@@ -214,19 +196,15 @@ impl NodeSync {
     /// A node as reported; `None` if it has no id.
     fn node(&self, name: &str) -> Option<Node> {
         if name == self.settings.node_name {
-            return Some(self.view.node_with(self.id, name, self.own_addresses()));
+            return Some(self.view.node_with(self.id, name, self.own.addresses()));
         }
         self.view.node(name)
     }
 
     /// The key and the value of this node's record under this id.
     pub(crate) fn record(&self, id: u32) -> (String, String) {
-        let value = record::write(id, &self.settings.node_name, self.own_addresses());
+        let value = record::write(id, &self.settings.node_name, self.own.addresses());
         (record::key(&self.settings.key_prefix, id), value)
-    }
-
-    pub(crate) fn own_addresses(&self) -> &Addresses {
-        self.wanted.as_ref().unwrap_or(&self.stored.addresses)
     }
 
     /// `node-sync.publish-node-ips`
@@ -243,14 +221,14 @@ impl NodeSync {
             return Err(Error::NotSynced);
         }
         let is_v4 = version == IpVersion::Ipv4;
-        let others = self.own_addresses().iter().copied();
+        let others = self.own.addresses().iter().copied();
         let mut wanted: Addresses = others.filter(|other| other.address().is_v4() != is_v4).collect();
         for text in addresses {
             let address = Network::parse(text).filter(|network| network.address().is_v4() == is_v4);
             wanted.insert(address.ok_or_else(|| Error::InvalidAddress(text.clone()))?);
         }
-        let is_stored = self.stored.is(&wanted);
-        self.wanted = Some(wanted);
+        let is_stored = self.own.are_stored(&wanted);
+        self.own.wanted = Some(wanted);
         Ok(!is_stored && self.write(world))
     }
 
@@ -259,21 +237,22 @@ impl NodeSync {
         let (key, value) = self.record(self.id);
         match world.put(&key, &value) {
             Ok(_) => {
-                self.stored = Stored::known(self.own_addresses().clone());
+                self.own.know(self.own.addresses().clone());
                 true
             }
             Err(error) => {
-                world.counter_add(PUBLISH_FAILURES, &[], 1);
+                world.counter_add("nodesync_publish_failures_total", &[], 1);
                 let message = "the addresses of this node are not stored; the next publish or resync tries again";
                 world.warn(message, &[("key", &key), ("error", &etcd::words(&error))]);
-                self.stored.is_known = false;
+                self.own.stored_is_known = false;
                 false
             }
         }
     }
 
     pub(crate) fn show_nodes(&self, world: &mut impl World) {
-        world.gauge_count(NODES, &[], self.view.node_count().saturating_add(1));
+        // Those with an id.
+        world.gauge_count("nodesync_nodes", &[], self.view.names().len().saturating_add(1));
     }
 }
 
@@ -305,4 +284,79 @@ fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
     let addresses = read_addresses(world, &node.name, &node.ip_addresses);
     let name = node.name;
     Some((node.id, Record { name, addresses }))
+}
+
+/// The layout of the text.
+const VERSION: u64 = 1;
+
+/// The whole state, for the next build of this guest. Of the settings it holds only the node's name: if another node
+/// took the id over, two nodes would have it.
+#[derive(Serialize, Deserialize)]
+struct Snapshot {
+    version: u64,
+    node_name: String,
+    id: u32,
+    /// id, name, addresses
+    records: Vec<(u32, String, Addresses)>,
+    /// name, management addresses, pod CIDR
+    kube: Vec<(String, BTreeSet<Address>, Option<Network>)>,
+    #[serde(flatten)]
+    own: Own,
+}
+
+impl Guest for NodeSync {
+    fn init(config: &str) -> Result<Self, String> {
+        Ok(Self {
+            settings: Settings::read(config)?,
+            id: 0,
+            view: View::default(),
+            own: Own::default(),
+        })
+    }
+
+    fn snapshot(&self) -> String {
+        let record = |(&id, record): (&u32, &Record)| (id, record.name.clone(), record.addresses.clone());
+        let kube = |(name, kube): (&String, &Kube)| (name.clone(), kube.addresses.clone(), kube.pod_cidr);
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            node_name: self.settings.node_name.clone(),
+            id: self.id,
+            records: self.view.records.iter().map(record).collect(),
+            kube: self.view.kube.iter().map(kube).collect(),
+            own: self.own.clone(),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
+}
+
+impl NodeSync {
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text is no snapshot of this node; then nothing has changed.
+    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+        let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
+        if snapshot.node_name != self.settings.node_name {
+            return Err(format!(
+                "snapshot: is of node `{}`, may be of node `{}`, whose id it would take",
+                snapshot.node_name, self.settings.node_name
+            ));
+        }
+        self.id = snapshot.id;
+        self.view = View::default();
+        for (id, name, addresses) in snapshot.records {
+            self.view.put_record(id, Record { name, addresses });
+        }
+        for (name, addresses, pod_cidr) in snapshot.kube {
+            self.view.kube.insert(name, Kube { addresses, pod_cidr });
+        }
+        self.own = snapshot.own;
+        if self.id != 0 {
+            self.show_nodes(world);
+        }
+        Ok(())
+    }
 }

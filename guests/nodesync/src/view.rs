@@ -63,13 +63,8 @@ impl View {
     }
 
     /// The names of the nodes that have an id, ascending.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.ids.keys().map(String::as_str)
-    }
-
-    /// The number of nodes with an id.
-    pub(crate) fn node_count(&self) -> usize {
-        self.ids.len()
     }
 
     /// Another node as reported; `None` if it has no id.

@@ -13,8 +13,8 @@ use crate::text;
 /// Completes the sentence `must be ` for a text that is not empty.
 pub const FILLED: &str = "a text that is not empty";
 
-/// The given settings. A guest asks for each setting that it knows, and then for [`Given::end`].
-#[derive(Debug)]
+/// The given settings, by default none. A guest asks for each setting that it knows, and then for [`Given::end`].
+#[derive(Debug, Default)]
 pub struct Given {
     members: BTreeMap<String, Value>,
     /// The settings that the guest has asked for.
@@ -38,9 +38,7 @@ impl Given {
         };
         Ok(Self {
             members: members.into_iter().collect(),
-            known: BTreeSet::new(),
-            wrong: Vec::new(),
-            missing: None,
+            ..Self::default()
         })
     }
 

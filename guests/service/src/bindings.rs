@@ -2,6 +2,7 @@
 
 trueup_guest::bindings! {
     world: "trueup:service/service-processor",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync",
+        "../../wit/service"],
     derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
 }

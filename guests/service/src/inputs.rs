@@ -104,9 +104,11 @@ fn read_all<W: World, G, T>(
     for one in given {
         let (id, value) = read(world, one);
         if all.insert(id.clone(), value).is_some() {
-            let object = id.object();
-            let fields = [("in", what), ("namespace", &object.namespace), ("name", &object.name)];
-            world.warn("an id is given twice: the last counts", &fields);
+            let [namespace, name] = parse::of(id.object());
+            world.warn(
+                "an id is given twice: the last counts",
+                &[("in", what), namespace, name],
+            );
         }
     }
     all
@@ -125,7 +127,8 @@ pub(crate) struct Location {
 /// The node's context with parsed addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wiring {
-    context: NodeContext,
+    /// The contract's form.
+    pub(crate) context: NodeContext,
     /// `node-ip` and `host-ips`
     own: BTreeSet<Address>,
     /// `None` contains nothing.
@@ -139,9 +142,7 @@ impl Wiring {
     pub(crate) fn read(world: &mut impl World, context: NodeContext) -> Self {
         let filled = |text: &&String| !text.is_empty();
         let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
-        let own = texts
-            .filter_map(|text| parse::address(world, "an address of this node", &[], text))
-            .collect();
+        let own = (texts.filter_map(|text| parse::address(world, "an address of this node", &[], text))).collect();
         let mut network = |text: &String| {
             let network = Network::parse(text);
             if network.is_none() && !text.is_empty() {
@@ -155,11 +156,6 @@ impl Wiring {
             all_nodes: network(&context.pod_subnet_all_nodes),
             context,
         }
-    }
-
-    /// The contract's form.
-    pub(crate) fn context(&self) -> &NodeContext {
-        &self.context
     }
 
     /// The location of a backend with this address.

@@ -14,37 +14,27 @@ pub(crate) struct Interfaces {
 impl Interfaces {
     /// Adds one use of each.
     pub(crate) fn hold(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>) {
-        for name in names {
-            let name = name.as_ref();
-            match self.uses.get_mut(name) {
-                Some(uses) => *uses = uses.saturating_add(1),
-                None => {
-                    self.uses.insert(name.to_owned(), 1);
-                    self.turn(name);
-                }
-            }
-        }
+        self.change(names, 1);
     }
 
     /// Removes one use of each.
     pub(crate) fn release(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>) {
-        for name in names {
-            let name = name.as_ref();
-            match self.uses.get_mut(name) {
-                Some(uses) if *uses > 1 => *uses -= 1,
-                Some(_) => {
-                    self.uses.remove(name);
-                    self.turn(name);
-                }
-                None => {}
-            }
-        }
+        self.change(names, -1);
     }
 
-    /// Its use has started or ended.
-    fn turn(&mut self, name: &str) {
-        if !self.differing.remove(name) {
-            self.differing.insert(name.to_owned());
+    fn change(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>, by: isize) {
+        for name in names {
+            let name = name.as_ref();
+            let before = self.uses.get(name).copied().unwrap_or(0);
+            match before.saturating_add_signed(by) {
+                0 => _ = self.uses.remove(name),
+                uses => _ = self.uses.insert(name.to_owned(), uses),
+            }
+            let is_used = self.uses.contains_key(name);
+            // A use that started or ended makes it differ, or no longer differ.
+            if is_used != (before > 0) && !self.differing.remove(name) {
+                self.differing.insert(name.to_owned());
+            }
         }
     }
 

@@ -20,7 +20,8 @@ pub(crate) fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], t
     world.or_warn(Address::parse(text), &message, &[of, &[("address", text)]].concat())
 }
 
-fn of(id: &ObjectId) -> [(&str, &str); 2] {
+/// The fields of a log line about this object.
+pub(crate) fn of(id: &ObjectId) -> [(&str, &str); 2] {
     [("namespace", &id.namespace), ("name", &id.name)]
 }
 
@@ -33,19 +34,16 @@ pub(crate) fn service(world: &mut impl World, service: KubeService) -> Option<Co
     let cluster_ip = Some(&service.cluster_ip).filter(|ip| !ip.is_empty() && *ip != "None");
     let ingress_ips = (service.service_type == "LoadBalancer").then_some(&service.lb_ingress_ips);
     let external_ips = service.external_ips.iter().chain(ingress_ips.into_iter().flatten());
-    let is_node_local = service.external_traffic_policy == "Local";
     let timeout_s = Some(service.session_affinity_timeout_s);
     let timeout_s = timeout_s.filter(|_| service.session_affinity == "ClientIP");
-    let traffic_policy = if is_node_local {
-        TrafficPolicy::NodeLocal
-    } else {
-        TrafficPolicy::ClusterWide
-    };
     // Of two ports with one name the last counts.
     let ports = service.ports.into_iter().map(|port| (port.name.clone(), port));
     let ports: BTreeMap<String, _> = ports.collect();
     Some(ContivService {
-        traffic_policy,
+        traffic_policy: match service.external_traffic_policy.as_str() {
+            "Local" => TrafficPolicy::NodeLocal,
+            _ => TrafficPolicy::ClusterWide,
+        },
         session_affinity_timeout_s: timeout_s.unwrap_or(0),
         cluster_ips: canonical(world, "a cluster IP", &service.id, cluster_ip.into_iter()),
         external_ips: canonical(world, "an external IP", &service.id, external_ips),
@@ -77,20 +75,17 @@ fn canonical<'t>(
 /// The endpoints with valid addresses.
 pub(crate) fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpoints) {
     let id = Id::from(endpoints.id);
-    let mut subsets = Vec::with_capacity(endpoints.subsets.len());
-    for subset in endpoints.subsets {
-        let mut addresses = Vec::with_capacity(subset.addresses.len());
-        for listed in subset.addresses {
-            if let Some(address) = address(world, "the address of an endpoint", &of(id.object()), &listed.ip) {
-                addresses.push((address, listed.target_pod.map(Id::from)));
-            }
-        }
-        subsets.push(Subset {
-            addresses,
-            ports: subset.ports.into_iter().map(|port| (port.name, port.port)).collect(),
+    let subsets = endpoints.subsets.into_iter().map(|subset| {
+        let addresses = subset.addresses.into_iter().filter_map(|listed| {
+            let address = address(world, "the address of an endpoint", &of(id.object()), &listed.ip)?;
+            Some((address, listed.target_pod.map(Id::from)))
         });
-    }
-    (id, subsets)
+        Subset {
+            addresses: addresses.collect(),
+            ports: subset.ports.into_iter().map(|port| (port.name, port.port)).collect(),
+        }
+    });
+    (id.clone(), subsets.collect())
 }
 
 /// A pod; it may have no address yet.
@@ -113,10 +108,7 @@ pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllo
 pub(crate) fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
-        let data_plane = node
-            .vpp_ip_addresses
-            .iter()
-            .map(|text| network::without_prefix_len(text));
+        let data_plane = (node.vpp_ip_addresses.iter()).map(|text| network::without_prefix_len(text));
         let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
         ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
     }

@@ -14,9 +14,6 @@ use crate::settings::Settings;
 use crate::view::View;
 use crate::world::{Rendered, World};
 
-/// Contiv-services.
-const SERVICES: &str = "service_services";
-
 /// The state since the first resync.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
@@ -39,15 +36,6 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// A new instance without state.
-    pub(crate) fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            known: None,
-            shown: None,
-        }
-    }
-
     /// `processor.resync`
     ///
     /// # Errors
@@ -92,9 +80,9 @@ impl Processor {
 
     pub(crate) fn show(&mut self, world: &mut impl World) {
         if let Some(known) = &self.known {
-            let count = known.view.service_count();
+            let count = known.view.services().len();
             if self.shown.replace(count) != Some(count) {
-                world.gauge_count(SERVICES, &[], count);
+                world.gauge_count("service_services", &[], count);
             }
         }
     }

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
-use crate::id::{Id, by_id};
+use crate::id::Id;
 use crate::interfaces::Interfaces;
+use crate::parse;
 use crate::processor::Known;
 use crate::world::{Rendered, World};
 
@@ -29,8 +30,8 @@ pub(crate) struct Rendering {
 /// The renderers' answers to one event.
 struct Answers<'w, W> {
     world: &'w mut W,
-    /// The result of the first refused call.
-    result: Rendered,
+    /// The error of the first refused call.
+    error: Option<String>,
 }
 
 impl<W: World> Answers<'_, W> {
@@ -40,29 +41,19 @@ impl<W: World> Answers<'_, W> {
             return true;
         };
         let mut fields = vec![("call", call)];
-        if let Some(id) = service {
-            fields.push(("namespace", &id.object().namespace));
-            fields.push(("name", &id.object().name));
-        }
+        fields.extend(service.into_iter().flat_map(|id| parse::of(id.object())));
         fields.push(("error", &error));
         self.world
             .warn("a renderer refused; the next event tries again", &fields);
-        if self.result.is_ok() {
-            self.result = Err(error);
-        }
+        self.error.get_or_insert(error);
         false
     }
 }
 
 impl Known {
-    /// Takes the renderers' state from a snapshot: the next event handles any difference. `None`: they have nothing,
-    /// and the next event hands over everything.
-    pub(crate) fn restore(&mut self, acknowledged: Option<(BTreeSet<Address>, Vec<ContivService>)>) {
+    /// The renderers' state comes from a snapshot: the next event handles any difference to it.
+    pub(crate) fn compare(&mut self) {
         let (inputs, rendering) = (&self.inputs, &mut self.rendering);
-        rendering.is_in_step = acknowledged.is_some();
-        let (node_ips, services) = acknowledged.unwrap_or_default();
-        rendering.node_ips = node_ips;
-        rendering.services = services.into_iter().map(by_id).collect();
         let ids: BTreeSet<&Id> = inputs.services.keys().chain(rendering.services.keys()).collect();
         for id in ids {
             let differs = self.view.combine(inputs, id).as_ref() != rendering.services.get(id);
@@ -88,7 +79,7 @@ impl Known {
             frontend_ifs: view.frontends.wanted(),
             backend_ifs: view.backends.wanted(),
         };
-        let mut answers = Answers { world, result: Ok(()) };
+        let mut answers = Answers { world, error: None };
         *rendering = Rendering::default();
         if answers.ask("resync", None, |world| world.resync(&event)) {
             rendering.is_in_step = true;
@@ -97,7 +88,7 @@ impl Known {
             view.frontends.acknowledge();
             view.backends.acknowledge();
         }
-        answers.result
+        answers.error.map_or(Ok(()), Err)
     }
 
     /// Sends the changes of services that may have changed, and of what was refused before. The interfaces of clients
@@ -109,7 +100,7 @@ impl Known {
         if !self.rendering.is_in_step {
             return self.resync(world);
         }
-        let mut answers = Answers { world, result: Ok(()) };
+        let mut answers = Answers { world, error: None };
         if !frontends_last {
             send_frontends(&mut answers, &mut self.view.frontends);
         }
@@ -121,7 +112,7 @@ impl Known {
         if frontends_last {
             send_frontends(&mut answers, &mut self.view.frontends);
         }
-        answers.result
+        answers.error.map_or(Ok(()), Err)
     }
 
     fn send_services(&mut self, answers: &mut Answers<'_, impl World>, mut ids: BTreeSet<Id>) {

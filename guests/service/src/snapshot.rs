@@ -78,10 +78,7 @@ fn port_rows<S: Serializer>(ports: &[ServicePort], serializer: S) -> Result<S::O
 /// The port's name, and for each backend: ip, port, local, host-network
 fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Result<S::Ok, S::Error> {
     let rows = backends.iter().map(|of| {
-        let backends = of
-            .backends
-            .iter()
-            .map(|of| (&of.ip, of.port, of.local, of.host_network));
+        let backends = (of.backends.iter()).map(|of| (&of.ip, of.port, of.local, of.host_network));
         (&of.port_name, backends.collect::<Vec<_>>())
     });
     serializer.collect_seq(rows)
@@ -89,7 +86,11 @@ fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Resu
 
 impl Guest for Processor {
     fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
+        Ok(Self {
+            settings: Settings::read(config)?,
+            known: None,
+            shown: None,
+        })
     }
 
     fn snapshot(&self) -> String {
@@ -131,7 +132,7 @@ impl<'s> KnownText<'s> {
             backend_ifs: view.backends.acknowledged().into_iter().collect(),
         });
         Self {
-            context: inputs.wiring.context().clone(),
+            context: inputs.wiring.context.clone(),
             node_ips: inputs.node_ips.clone(),
             local_pods: inputs.local_pods.iter().map(pod_row).collect(),
             remote_pods: inputs.remote_pods.iter().map(pod_row).collect(),
@@ -159,14 +160,16 @@ impl<'s> KnownText<'s> {
             inputs,
             rendering: Rendering::default(),
         };
-        if let Some(acknowledged) = &self.acknowledged {
+        // Else the renderers have nothing, and the next event hands over everything.
+        if let Some(acknowledged) = self.acknowledged {
             known.view.frontends.set_acknowledged(&acknowledged.frontend_ifs);
             known.view.backends.set_acknowledged(&acknowledged.backend_ifs);
-        }
-        known.restore(self.acknowledged.map(|acknowledged| {
+            known.rendering.is_in_step = true;
+            known.rendering.node_ips = acknowledged.node_ips;
             let services = acknowledged.services.into_iter().map(ServiceText::read);
-            (acknowledged.node_ips, services.collect())
-        }));
+            known.rendering.services = services.map(by_id).collect();
+        }
+        known.compare();
         known
     }
 }
@@ -187,10 +190,9 @@ impl<'s> ServiceText<'s> {
     fn read(self) -> ContivService {
         ContivService {
             id: self.id.object().clone(),
-            traffic_policy: if self.node_local {
-                TrafficPolicy::NodeLocal
-            } else {
-                TrafficPolicy::ClusterWide
+            traffic_policy: match self.node_local {
+                true => TrafficPolicy::NodeLocal,
+                false => TrafficPolicy::ClusterWide,
             },
             session_affinity_timeout_s: self.affinity_s,
             cluster_ips: self.cluster_ips.into_owned(),

@@ -51,13 +51,8 @@ impl View {
         view
     }
 
-    /// The number of contiv-services.
-    pub(crate) fn service_count(&self) -> usize {
-        self.local_backends.len()
-    }
-
     /// The contiv-services, by id.
-    pub(crate) fn services(&self) -> impl Iterator<Item = &Id> {
+    pub(crate) fn services(&self) -> impl ExactSizeIterator<Item = &Id> {
         self.local_backends.keys()
     }
 
@@ -85,7 +80,9 @@ impl View {
             let begun = new.redirect.map(|(from, target)| (from, Some(target)));
             for (from, target) in gone.into_iter().chain(begun) {
                 if self.redirects.set(from, id, target) {
-                    touched.extend(self.listing(from));
+                    let listed = self.listed.range((from, Id::least())..);
+                    let listed = listed.take_while(|(address, _)| *address == from);
+                    touched.extend(listed.map(|(_, id)| id.clone()));
                 }
             }
         }
@@ -93,12 +90,6 @@ impl View {
             self.shares.insert(id.clone(), new);
         }
         touched
-    }
-
-    fn listing(&self, address: Address) -> impl Iterator<Item = Id> {
-        let from = self.listed.range((address, Id::least())..);
-        from.take_while(move |(listed, _)| *listed == address)
-            .map(|(_, id)| id.clone())
     }
 
     /// Combines a service again; `None` if there is no contiv-service of that id.
@@ -158,8 +149,7 @@ pub(crate) struct Share {
 
 /// The share of the pod of that id; empty if the id is unknown.
 pub(crate) fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
-    let none = Vec::new();
-    let interfaces = inputs.allocations.get(id).unwrap_or(&none);
+    let interfaces = inputs.allocations.get(id).map_or(&[][..], Vec::as_slice);
     let endpoint = service_endpoint(interfaces);
     let mut share = Share {
         redirect: inputs.pod(id).and_then(|pod| Some((pod.address?, target(endpoint?)?))),

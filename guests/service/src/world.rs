@@ -14,7 +14,8 @@ trueup_guest::world! {
         fn add_service(service: &ContivService) -> Rendered = renderer::add_service;
         fn update_service(old: &ContivService, new: &ContivService) -> Rendered = renderer::update_service;
         fn delete_service(service: &ContivService) -> Rendered = renderer::delete_service;
-        fn update_node_port_services(node_ips: &[String], services: &[ContivService]) -> Rendered = renderer::update_node_port_services;
+        fn update_node_port_services(node_ips: &[String], services: &[ContivService]) -> Rendered =
+            renderer::update_node_port_services;
         fn update_local_frontend_ifs(old: &[String], new: &[String]) -> Rendered = renderer::update_local_frontend_ifs;
         fn update_local_backend_ifs(old: &[String], new: &[String]) -> Rendered = renderer::update_local_backend_ifs;
         fn resync(event: &ResyncEvent) -> Rendered = renderer::resync;

@@ -1,5 +1,7 @@
 //! Whole calls against a simulated world, and against a plain model of the rules.
 
+#[path = "../../../nodesync/src/tests/cases.rs"]
+pub(crate) mod cases;
 mod model;
 mod pods;
 mod properties;

@@ -14,21 +14,11 @@ use crate::bindings::exports::trueup::ipam::datastore::{Error, IpamKey};
 use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::datastore::Datastore;
-use crate::settings::{Settings, Source, Unknown};
+use crate::settings::Settings;
 use crate::simulated::{Fault, Simulation};
 
 /// How many sequences each property tries; `PROPTEST_CASES` sets more.
 const CASES: u32 = 300;
-
-fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig {
-        cases: asked.cases.max(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        ..asked
-    }
-}
 
 /// One event.
 #[derive(Clone, Debug)]
@@ -168,19 +158,19 @@ fn a_saved() -> impl Strategy<Value = Option<Saved>> {
 
 fn some_settings() -> impl Strategy<Value = Settings> {
     (
-        select(vec![Source::Runtime, Source::Store, Source::Store]),
+        select(vec![false, true, true]),
         select(vec![0, 1, 2, 1000]),
         select(vec![0, 10, 30]),
         select(vec![0, 40]),
-        select(vec![Unknown::Drop, Unknown::Hold]),
+        any::<bool>(),
     )
         .prop_map(
-            |(source, compact_after, period_ms, min_eni_lifetime_ms, unknown)| Settings {
-                source,
+            |(reads_store, compact_after, period_ms, min_eni_lifetime_ms, holds_unknown)| Settings {
+                reads_store,
                 compact_after,
                 cooling: Cooling::of_ms(period_ms),
                 min_eni_lifetime_ms,
-                unknown,
+                holds_unknown,
             },
         )
 }
@@ -423,7 +413,7 @@ fn is_stored(world: &Simulation, ip: &str, key: Option<&IpamKey>) {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(super::cases::at_least(CASES, 20_000))]
 
     #[test]
     fn the_guest_does_what_the_plain_model_does(
@@ -444,7 +434,7 @@ proptest! {
 fn calm_node() -> impl Strategy<Value = (Settings, Vec<Vec<Step>>)> {
     let settings = (some_settings(), select(vec![1, 2, 5, 1000]), select(vec![10, 30])).prop_map(
         |(settings, compact_after, period_ms)| Settings {
-            source: Source::Store,
+            reads_store: true,
             compact_after,
             cooling: Cooling::of_ms(period_ms),
             ..settings
@@ -457,7 +447,7 @@ fn calm_node() -> impl Strategy<Value = (Settings, Vec<Vec<Step>>)> {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(super::cases::at_least(CASES, 20_000))]
 
     #[test]
     fn no_address_is_given_out_while_it_rests_over_restarts_too((settings, lives) in calm_node(), carries: bool) {
@@ -494,7 +484,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(super::cases::at_least(CASES, 20_000))]
 
     #[test]
     fn any_text_is_read_without_a_trap(
@@ -503,7 +493,7 @@ proptest! {
         settings in some_settings(),
     ) {
         let mut world = Simulation { stored: Some(Saved { data: data.clone(), entries }), ..Simulation::default() };
-        let mut guest = Datastore::new(Settings { source: Source::Store, ..settings });
+        let mut guest = Datastore::new(Settings { reads_store: true, ..settings });
         guest.begin(&mut world);
         let before = guest.snapshot();
         match guest.read_backing_store(&mut world) {

@@ -16,11 +16,17 @@ fn rest(ipv4: &str, at: u64) -> Asked {
     ))
 }
 
-#[test]
-fn a_change_survives_unstored_rests_and_the_next_one_writes_all() {
+/// Two addresses, one of them assigned, and room for one entry.
+fn with_one_entry() -> (Datastore, Simulation) {
     let mut world = Simulation::default();
     let mut node = node(&mut world, r#"{"compact_after": 1}"#, &["10.0.0.1", "10.0.0.2"]);
     node.assign(&mut world, key("c1")).unwrap();
+    (node, world)
+}
+
+#[test]
+fn a_change_survives_unstored_rests_and_the_next_one_writes_all() {
+    let (mut node, mut world) = with_one_entry();
     node.unassign(&mut world, key("c1")).unwrap();
     world.take_asked();
     world.take_lines();
@@ -40,9 +46,7 @@ fn a_change_survives_unstored_rests_and_the_next_one_writes_all() {
 
 #[test]
 fn with_one_entry_at_most_a_rest_fills_it() {
-    let mut world = Simulation::default();
-    let mut node = node(&mut world, r#"{"compact_after": 1}"#, &["10.0.0.1", "10.0.0.2"]);
-    node.assign(&mut world, key("c1")).unwrap();
+    let (mut node, mut world) = with_one_entry();
     node.assign(&mut world, key("c2")).unwrap();
     assert_eq!(
         world.take_asked(),

@@ -10,19 +10,19 @@ mod states;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan, Report};
 use crate::bindings::trueup::lbaas::types::{Kind, Object, ObjectRef};
 use crate::own::split;
-use crate::settings::{FailedObjects, Settings};
+use crate::settings::Settings;
 use crate::simulated::Simulation;
 use crate::{calls, input, plan};
 
 /// Failed objects are destroyed, whatever this build's default is; no jitter.
 const DESTROY: Settings = Settings {
-    failed_objects: FailedObjects::Destroy,
+    resets_failed: false,
     backoff_jitter_percent: 0,
     ..DEFAULT
 };
 /// What version 1 does without settings.
 pub(crate) const DEFAULT: Settings = Settings {
-    failed_objects: FailedObjects::Destroy,
+    resets_failed: false,
     backoff_initial_ms: 1000,
     backoff_factor_percent: 150,
     backoff_max_ms: 300_000,
@@ -31,7 +31,7 @@ pub(crate) const DEFAULT: Settings = Settings {
 };
 /// Failed objects are reset.
 const RESET: Settings = Settings {
-    failed_objects: FailedObjects::Reset,
+    resets_failed: true,
     ..DESTROY
 };
 

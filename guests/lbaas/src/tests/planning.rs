@@ -91,11 +91,17 @@ fn every_field_that_is_compared_counts_and_takes_the_children_along() {
     }
 }
 
+/// One port and one server, with addresses in these spellings.
+fn spelled(external_addresses: [&str; 2], server: &str) -> Desired {
+    let mut desired = desired(&["lb-1"], &[("http", 80, 30080)], 1);
+    desired.external_addresses = external_addresses.map(str::to_owned).into();
+    desired.servers[0].address = server.to_owned();
+    desired
+}
+
 #[test]
 fn addresses_are_compared_as_addresses() {
-    let mut desired = desired(&["lb-1"], &[("http", 80, 30080)], 1);
-    desired.external_addresses = vec!["2001:0DB8:0:0::0010".to_owned(), "::ffff:192.0.2.10".to_owned()];
-    desired.servers[0].address = "::ffff:10.1.0.1".to_owned();
+    let desired = spelled(["2001:0DB8:0:0::0010", "::ffff:192.0.2.10"], "::ffff:10.1.0.1");
     let listed = vec![
         backend("b-1", "http.web.ns.c1", "lb-1"),
         frontend("f-1", "http.web.ns.c1", "lb-1", "b-1"),
@@ -108,9 +114,7 @@ fn addresses_are_compared_as_addresses() {
 
 #[test]
 fn addresses_are_sent_in_one_spelling() {
-    let mut desired = desired(&["lb-1"], &[("http", 80, 30080)], 1);
-    desired.external_addresses = vec!["::192.0.2.9".to_owned(), "::ffff:192.0.2.10".to_owned()];
-    desired.servers[0].address = "2001:DB8::0:1".to_owned();
+    let desired = spelled(["::192.0.2.9", "::ffff:192.0.2.10"], "2001:DB8::0:1");
     let listed = vec![
         backend("b-1", "http.web.ns.c1", "lb-1"),
         frontend("f-1", "http.web.ns.c1", "lb-1", "b-1"),

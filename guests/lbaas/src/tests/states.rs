@@ -61,27 +61,24 @@ fn each_state_has_its_answer() {
             destroy: vec![],
         })
     };
-    assert_eq!(check(&DESTROY, built_in([(0, Updating)])), plan());
-    assert_eq!(
-        check(&DESTROY, built_in([(0, Pending), (1, Updating)])),
-        Err(Error::Progressing(backend()))
-    );
-    assert_eq!(
-        check(&RESET, built_in([(0, Pending), (1, Pending)])),
-        Err(Error::Progressing(both()))
-    );
-    assert_eq!(
-        check(&RESET, built_in([(0, Updating), (1, Pending)])),
-        Err(Error::RecoveryPending(backend()))
-    );
-    assert_eq!(
-        check(&RESET, built_in([(0, Failed), (1, Updating)])),
-        Err(Error::Failed(backend()))
-    );
-    assert_eq!(
-        check(&RESET, built_in([(0, Failed), (1, Failed)])),
-        Err(Error::Failed(both()))
-    );
+    for (settings, states, expected) in [
+        (DESTROY, [(0, Updating), (1, State::Ok)], plan()),
+        (
+            DESTROY,
+            [(0, Pending), (1, Updating)],
+            Err(Error::Progressing(backend())),
+        ),
+        (RESET, [(0, Pending), (1, Pending)], Err(Error::Progressing(both()))),
+        (
+            RESET,
+            [(0, Updating), (1, Pending)],
+            Err(Error::RecoveryPending(backend())),
+        ),
+        (RESET, [(0, Failed), (1, Updating)], Err(Error::Failed(backend()))),
+        (RESET, [(0, Failed), (1, Failed)], Err(Error::Failed(both()))),
+    ] {
+        assert_eq!(check(&settings, built_in(states)), expected, "{settings:?} {states:?}");
+    }
 }
 
 #[test]

@@ -3,28 +3,38 @@
 use super::{CONFIG, dnat, event, list, service, synced, with_port};
 use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::TrafficPolicy;
+use crate::renderer::Renderer;
+use crate::simulated::Simulation;
+
+/// A mapping of this address and port to one backend, with a protocol if it is not TCP.
+fn mapping(ip: &str, port: u16, protocol: &str) -> String {
+    format!(
+        r#"{{"external_ip":"{ip}","external_port":{port},"local_ips":[{{"vrf_id":2,"local_ip":"10.1.1.3","local_port":8080}}],{protocol}"twice_nat":"SELF"}}"#
+    )
+}
+
+/// An instance that knows these nodes.
+fn among(nodes: &str) -> (Renderer, Simulation) {
+    let (mut renderer, mut world) = synced(CONFIG);
+    renderer
+        .update_node_port_services(&mut world, &list(nodes), &[])
+        .unwrap();
+    (renderer, world)
+}
 
 #[test]
 fn node_ports_come_first_on_every_node_address_with_the_local_policy() {
-    let (mut renderer, mut world) = synced(CONFIG);
-    renderer
-        .update_node_port_services(&mut world, &list("192.0.2.1 fd00::1 192.0.2.2"), &[])
-        .unwrap();
+    let (mut renderer, mut world) = among("192.0.2.1 fd00::1 192.0.2.2");
     let mut web = service("web", "10.96.0.1", "20.0.0.1");
     web.traffic_policy = TrafficPolicy::NodeLocal;
     let web = with_port(web, "http", 80, 30080, "10.1.1.3#8080* 10.1.2.4#8080");
     let web = with_port(web, "far", 81, 30081, "10.1.2.4#8081");
     renderer.add_service(&mut world, &web).unwrap();
-    let mapping = |ip: &str, port: u16| {
-        format!(
-            r#"{{"external_ip":"{ip}","external_port":{port},"local_ips":[{{"vrf_id":2,"local_ip":"10.1.1.3","local_port":8080}}],"twice_nat":"SELF"}}"#
-        )
-    };
     let mappings = [
-        mapping("192.0.2.1", 30080),
-        mapping("192.0.2.2", 30080),
-        mapping("10.96.0.1", 80),
-        mapping("20.0.0.1", 80),
+        mapping("192.0.2.1", 30080, ""),
+        mapping("192.0.2.2", 30080, ""),
+        mapping("10.96.0.1", 80, ""),
+        mapping("20.0.0.1", 80, ""),
     ];
     assert_eq!(
         dnat(&world, "web"),
@@ -46,25 +56,18 @@ fn what_is_zero_is_not_written() {
 
 #[test]
 fn addresses_have_one_spelling_and_invalid_ones_give_a_warning() {
-    let (mut renderer, mut world) = synced(CONFIG);
-    renderer
-        .update_node_port_services(&mut world, &list("node-a ::ffff:192.0.2.1"), &[])
-        .unwrap();
+    let (mut renderer, mut world) = among("node-a ::ffff:192.0.2.1");
     let mut web = service("web", "10.96.0.01 ::ffff:10.96.0.1 fd96::1", "None");
     web = with_port(web, "http", 80, 30080, "::ffff:10.1.1.3#8080 pod-a#8080");
     web.ports[0].protocol = Protocol::Udp;
     renderer.add_service(&mut world, &web).unwrap();
-    let mapping = |ip: &str, port: u16| {
-        format!(
-            r#"{{"external_ip":"{ip}","external_port":{port},"local_ips":[{{"vrf_id":2,"local_ip":"10.1.1.3","local_port":8080}}],"protocol":"UDP","twice_nat":"SELF"}}"#
-        )
-    };
+    let udp = r#""protocol":"UDP","#;
     assert_eq!(
         dnat(&world, "web"),
         format!(
             r#"{{"label":"default/web","st_mappings":[{},{}]}}"#,
-            mapping("192.0.2.1", 30080),
-            mapping("10.96.0.1", 80)
+            mapping("192.0.2.1", 30080, udp),
+            mapping("10.96.0.1", 80, udp)
         )
     );
     let warning = |of: &str, address: &str| format!("left out what is no address of={of} address={address}");

@@ -3,6 +3,8 @@
 mod mapping;
 mod model;
 mod properties;
+#[path = "../../../nodesync/src/tests/refusing.rs"]
+mod refusing;
 mod restarting;
 mod services;
 mod writing;
@@ -10,8 +12,8 @@ mod writing;
 use self::services::{id, list, service, with_port};
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 /// The settings of most tests.
 const CONFIG: &str = r#"{"agent_label": "a", "nat_loopback_ip": "10.1.1.254", "main_vrf_id": 1, "pod_vrf_id": 2}"#;
@@ -21,7 +23,7 @@ const PREFIX: &str = "/vnf-agent/a/config/vpp/nat/v2/";
 
 /// A new instance with these settings as JSON.
 fn instance(config: &str) -> Renderer {
-    Renderer::new(Settings::read(config).unwrap())
+    Renderer::init(config).unwrap()
 }
 
 /// A resync with only these.

@@ -116,22 +116,23 @@ fn equal_numbers_spelt_differently_go_by_bytes() {
 
 #[test]
 fn the_largest_location_detaches_and_of_equals_the_first() {
-    let add: Written<'_> = &[("z1", "10.0.0.1+fd00::1"), ("z2", "10.0.0.2+fd00::2 10.0.0.3+fd00::3")];
-    let remove: Written<'_> = &[("z1", "10.0.0.1"), ("z2", "10.0.0.2 10.0.0.3")];
-    check(
-        "{}",
-        [add, remove, &[]],
-        false,
-        ("", "z2/s1: 10.0.0.2", Some("z2/s1"), 3),
-    );
-    let add: Written<'_> = &[("z1/s2", "10.0.0.1+fd00::1"), ("z1/s1", "10.0.0.2+fd00::2")];
-    let remove: Written<'_> = &[("z1/s2", "10.0.0.1"), ("z1/s1", "10.0.0.2")];
-    check(
-        "{}",
-        [add, remove, &[]],
-        false,
-        ("", "z1/s1: 10.0.0.2", Some("z1/s1"), 2),
-    );
+    for (add, remove, place, migrating) in [
+        (
+            &[("z1", "10.0.0.1+fd00::1"), ("z2", "10.0.0.2+fd00::2 10.0.0.3+fd00::3")],
+            &[("z1", "10.0.0.1"), ("z2", "10.0.0.2 10.0.0.3")],
+            "z2/s1",
+            3,
+        ),
+        (
+            &[("z1/s2", "10.0.0.1+fd00::1"), ("z1/s1", "10.0.0.2+fd00::2")],
+            &[("z1/s2", "10.0.0.1"), ("z1/s1", "10.0.0.2")],
+            "z1/s1",
+            2,
+        ),
+    ] {
+        let expected = ("", &*format!("{place}: 10.0.0.2"), Some(place), migrating);
+        check("{}", [add, remove, &[]], false, expected);
+    }
 }
 
 #[test]

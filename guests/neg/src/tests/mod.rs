@@ -1,11 +1,15 @@
 //! Whole calls against a simulated world, rule by rule, and properties of any sequence of them.
 
+#[path = "../../../nodesync/src/tests/cases.rs"]
+pub(crate) mod cases;
 mod errors;
 mod filtering;
 mod laws;
 mod migrating;
 mod pausing;
 mod properties;
+#[path = "../../../nodesync/src/tests/refusing.rs"]
+mod refusing;
 mod restarting;
 mod syncing;
 
@@ -13,7 +17,6 @@ use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::neg::Neg;
-use crate::settings::Settings;
 use crate::simulated::{Simulation, short};
 use trueup_guest::Guest as _;
 
@@ -22,7 +25,7 @@ const CONFIG: &str = r#"{"neg_names": {"s1": "web-s1"}}"#;
 
 /// A new instance with these settings as JSON.
 fn instance(config: &str) -> Neg {
-    Neg::new(Settings::read(config).unwrap())
+    Neg::init(config).unwrap()
 }
 
 fn location(place: &str) -> Location {

@@ -335,12 +335,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(super::cases::at_least(CASES, 20_000))]
 
     #[test]
     fn after_faults_the_target_is_reached_and_migrations_kept_their_limits(

@@ -3,6 +3,8 @@
 mod claiming;
 mod kernel;
 mod properties;
+#[path = "../../../nodesync/src/tests/refusing.rs"]
+mod refusing;
 mod restarting;
 mod rules;
 #[path = "../../../nat44/src/tests/services.rs"]
@@ -10,15 +12,15 @@ mod services;
 
 use self::services::{id, service, with_port};
 use crate::renderer::Renderer;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 /// The settings of most tests.
 const CONFIG: &str = r#"{"families": ["ip"], "pod_subnets": ["10.1.0.0/16"]}"#;
 
 /// A new instance with these settings as JSON.
 fn instance(config: &str) -> Renderer {
-    Renderer::new(Settings::read(config).unwrap())
+    Renderer::init(config).unwrap()
 }
 
 /// An instance after its first resync, without services.

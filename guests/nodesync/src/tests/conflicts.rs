@@ -63,10 +63,8 @@ fn an_allocation_with_a_lost_answer_is_found_by_name_in_the_next_listing() {
 #[test]
 fn of_several_records_of_this_node_the_lowest_id_counts() {
     let mut world = Simulation::default();
-    let mut node_sync = synced(
-        &mut world,
-        &[(9, "me", "10.0.0.9/8"), (2, "me", "10.0.0.2/8"), (3, "a", "")],
-    );
+    let records = [(9, "me", "10.0.0.9/8"), (2, "me", "10.0.0.2/8"), (3, "a", "")];
+    let mut node_sync = synced(&mut world, &records);
     assert_eq!(node_sync.id, 2);
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [10.0.0.2/8] []"]);
     assert_eq!(

@@ -1,9 +1,11 @@
 //! Whole calls against a simulated database, rule by rule, and properties of any sequence of them.
 
+pub(crate) mod cases;
 mod conflicts;
 mod laws;
 pub(crate) mod questions;
 mod racing;
+pub(crate) mod refusing;
 mod restarting;
 mod updates;
 
@@ -11,8 +13,8 @@ use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState
 use crate::bindings::trueup::kube::types::{Node as KubeNode, NodeAddress, NodeAddressType};
 use crate::bindings::trueup::nodesync::types::{Node, NodeUpdate};
 use crate::node_sync::NodeSync;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 /// The settings of most tests.
 const CONFIG: &str = r#"{"node_name": "me"}"#;
@@ -21,7 +23,7 @@ const OWN_KEY: &str = "/vnf-agent/contiv-ksr/allocatedIDs/2";
 
 /// A new instance with these settings as JSON.
 fn instance(config: &str) -> NodeSync {
-    NodeSync::new(Settings::read(config).unwrap())
+    NodeSync::init(config).unwrap()
 }
 
 /// An instance after a resync with these records: it has no id unless one of them is of `me`.

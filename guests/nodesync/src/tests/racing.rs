@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use trueup_guest::Guest as _;
 use trueup_guest::bindings::trueup::etcd::kv::{self, KeyValue};
 use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{ClusterState, Error, VppNode};
 use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
-use crate::settings::Settings;
 use crate::world::World;
 
 const PREFIX: &str = "/vnf-agent/contiv-ksr/";
@@ -110,7 +110,7 @@ impl Host {
             r#"{{"node_name": "{}", "allocation_attempts": {}}}"#,
             self.name, self.attempts
         );
-        let mut node_sync = NodeSync::new(Settings::read(&settings).unwrap());
+        let mut node_sync = NodeSync::init(&settings).unwrap();
         let mut tape = Tape {
             answers: self.answers.clone().into_iter(),
             ..Tape::default()
@@ -198,12 +198,7 @@ fn run(count: usize, attempts: u32, schedule: &[(Index, bool)]) -> Result<(), Te
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 2000,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(super::cases::at_least(CASES, 2000))]
 
     #[test]
     fn each_of_many_nodes_gets_its_own_number_from_1_to_n(

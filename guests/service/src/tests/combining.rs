@@ -1,6 +1,6 @@
 //! The function of the inputs, beyond the scenario files.
 
-use super::{allocation, context, endpoints, handed, id, nothing, owned, pod, service, subset, synced, update};
+use super::{allocation, context, endpoints, handed, id, nothing, owned, pod, service, subset, synced, update, web};
 use crate::bindings::exports::trueup::service::processor::{Event, NodeContext, State};
 use crate::bindings::trueup::kube::types::{EndpointSubset, Endpoints, Protocol, Service, ServicePort};
 use crate::bindings::trueup::service::types::{ContivService, TrafficPolicy};
@@ -187,19 +187,12 @@ fn ids_order_by_namespace_then_name() {
 #[test]
 fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
     let mut world = Simulation::default();
-    let mut processor = synced(
-        &mut world,
-        State {
-            services: vec![service("web", "10.96.0.1", "p:1")],
-            endpoints: vec![endpoints("web", "10.1.2.3@b 10.1.2.4", "p:1")],
-            remote_pods: vec![
-                pod("b", "10.1.2.3", ""),
-                pod("a", "10.1.2.3", ""),
-                pod("c", "10.1.2.4", ""),
-            ],
-            ..nothing()
-        },
-    );
+    let remote_pods = [("b", "10.1.2.3"), ("a", "10.1.2.3"), ("c", "10.1.2.4")];
+    let state = State {
+        remote_pods: remote_pods.map(|(name, ip)| pod(name, ip, "")).into(),
+        ..web("10.96.0.1", "10.1.2.3@b 10.1.2.4")
+    };
+    let mut processor = synced(&mut world, state);
     let mut reach = |event: Event| -> String {
         processor.update(&mut world, event).unwrap();
         let calls = world.questions.take_calls();
@@ -250,15 +243,11 @@ fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
 #[test]
 fn a_redirected_address_may_become_local_and_its_pod_a_backend() {
     let mut world = Simulation::default();
-    let mut processor = synced(
-        &mut world,
-        State {
-            services: vec![service("web", "10.96.0.1", "p:1")],
-            endpoints: vec![endpoints("web", "10.9.0.3@a", "p:1")],
-            local_pods: vec![pod("a", "10.9.0.3", "tap-a")],
-            ..nothing()
-        },
-    );
+    let state = State {
+        local_pods: vec![pod("a", "10.9.0.3", "tap-a")],
+        ..web("10.96.0.1", "10.9.0.3@a")
+    };
+    let mut processor = synced(&mut world, state);
     assert_eq!(
         update(
             &mut processor,

@@ -308,12 +308,7 @@ fn nothing_happens() -> Event {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(CASES),
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(super::cases::at_least(CASES, 20_000))]
 
     #[test]
     fn every_renderer_ends_with_what_a_resync_gives(

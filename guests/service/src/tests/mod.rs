@@ -1,5 +1,7 @@
 //! Whole calls against simulated renderers, rule by rule, and properties of any sequence of them.
 
+#[path = "../../../nodesync/src/tests/cases.rs"]
+pub(crate) mod cases;
 mod combining;
 mod cost;
 mod laws;
@@ -7,6 +9,8 @@ mod model;
 #[path = "../../../nodesync/src/tests/questions.rs"]
 pub(crate) mod questions;
 mod refusals;
+#[path = "../../../nodesync/src/tests/refusing.rs"]
+mod refusing;
 mod rendering;
 mod restarting;
 mod warnings;
@@ -20,12 +24,12 @@ use crate::bindings::trueup::kube::types::{
 use crate::bindings::trueup::nodesync::types::Node;
 use crate::bindings::trueup::service::types::ResyncEvent;
 use crate::processor::Processor;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 /// A new instance with the default settings.
 fn instance() -> Processor {
-    Processor::new(Settings::read("{}").unwrap())
+    Processor::init("{}").unwrap()
 }
 
 /// An instance after a resync with this.
@@ -171,6 +175,23 @@ fn node(name: &str, data_plane: &[&str], management: &[&str]) -> Node {
         vpp_ip_addresses: owned(data_plane),
         mgmt_ip_addresses: owned(management),
         pod_cidr: String::new(),
+    }
+}
+
+/// Lets the renderers refuse these calls from now on; with blanks between them.
+fn refuse_all(world: &mut Simulation, calls: &str) {
+    for call in calls.split_whitespace() {
+        let fault = serde_json::json!({"call": format!("renderer.{call}"), "error": "no", "times": null});
+        world.questions.add_fault(&fault);
+    }
+}
+
+/// A service at this cluster address, whose one port leads to these endpoints.
+fn web(cluster_ip: &str, addresses: &str) -> State {
+    State {
+        services: vec![service("web", cluster_ip, "p:1")],
+        endpoints: vec![endpoints("web", addresses, "p:1")],
+        ..nothing()
     }
 }
 

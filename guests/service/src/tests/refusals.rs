@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{calls, endpoints, id, instance, node, nothing, pod, service, synced, update};
+use super::{calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::processor::Processor;
 use crate::simulated::Simulation;
@@ -55,15 +55,8 @@ fn the_first_error_is_the_answer_and_all_that_was_refused_is_tried_again() {
 fn what_went_back_meanwhile_is_not_called_for() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, one_service());
-    for call in [
-        "renderer.update-service",
-        "renderer.update-local-frontend-ifs",
-        "renderer.update-node-port-services",
-    ] {
-        world
-            .questions
-            .add_fault(&json!({"call": call, "error": "no", "times": null}));
-    }
+    let refused = "update-service update-local-frontend-ifs update-node-port-services";
+    refuse_all(&mut world, refused);
     let mut refused = |event: Event| {
         assert_eq!(processor.update(&mut world, event), Err("no".to_owned()));
         calls(&mut world)

@@ -1,9 +1,10 @@
 //! Interfaces, allocations and node addresses: which of them renderers get, and in which order.
 
+use trueup_guest::Guest as _;
+
 use super::{allocation, calls, endpoints, handed, id, node, nothing, pod, service, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::processor::Processor;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
 
 #[test]
@@ -29,7 +30,7 @@ fn which_interfaces_of_an_allocation_clients_sit_behind() {
         ],
         ..nothing()
     };
-    let mut processor = Processor::new(Settings::read(config).unwrap());
+    let mut processor = Processor::init(config).unwrap();
     let mut world = Simulation::default();
     processor.resync(&mut world, state.clone()).unwrap();
     let calls = world.questions.take_calls();

@@ -3,10 +3,9 @@
 use serde_json::json;
 use trueup_guest::Guest as _;
 
-use super::{allocation, calls, endpoints, id, instance, node, nothing, pod, service, synced, update};
+use super::{allocation, calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::processor::Processor;
-use crate::settings::Settings;
 use crate::simulated::Simulation;
 
 fn some_state() -> State {
@@ -29,7 +28,7 @@ fn some_state() -> State {
 
 fn carried(old: &Processor, config: &str) -> (Processor, Simulation) {
     let mut world = Simulation::default();
-    let mut new = Processor::new(Settings::read(config).unwrap());
+    let mut new = Processor::init(config).unwrap();
     new.restore(&mut world, &old.snapshot()).unwrap();
     (new, world)
 }
@@ -72,16 +71,8 @@ fn everything_is_carried_and_nothing_is_called() {
 fn what_was_refused_is_carried() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, some_state());
-    for call in [
-        "renderer.update-service",
-        "renderer.delete-service",
-        "renderer.update-local-frontend-ifs",
-        "renderer.update-local-backend-ifs",
-        "renderer.update-node-port-services",
-    ] {
-        let fault = json!({"call": call, "error": "no", "times": null});
-        world.questions.add_fault(&fault);
-    }
+    refuse_all(&mut world, "update-service delete-service update-node-port-services");
+    refuse_all(&mut world, "update-local-frontend-ifs update-local-backend-ifs");
     processor
         .update(&mut world, Event::EndpointsPut(endpoints("half", "", "")))
         .unwrap();
@@ -153,26 +144,10 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let mut processor = synced(&mut world, some_state());
     let before = processor.snapshot();
     let wrong_address = before.replace("10.1.1.3", "10.1.1.300");
-    for (snapshot, error) in [
-        (
-            r#"{"version": 7}"#,
-            "snapshot: was written by version 7, may be version 1",
-        ),
-        (
-            wrong_address.as_str(),
-            r#"snapshot: "10.1.1.300" is no address, may be what a snapshot of version 1 holds"#,
-        ),
-    ] {
-        assert_eq!(
-            processor.restore(&mut world, snapshot),
-            Err(error.to_owned()),
-            "{snapshot}"
-        );
-    }
-    let error = processor
-        .restore(&mut world, r#"{"version": 1, "known": {}}"#)
-        .unwrap_err();
-    assert!(error.starts_with("snapshot: missing field"), "{error}");
+    let error = r#"snapshot: "10.1.1.300" is no address, may be what a snapshot of version 1 holds"#;
+    assert_eq!(processor.restore(&mut world, &wrong_address), Err(error.to_owned()));
+    let incomplete = r#"{"version": 1, "known": {}}"#;
+    super::refusing::refuses(incomplete, |snapshot| processor.restore(&mut world, snapshot));
     assert_eq!(processor.snapshot(), before);
 }
 

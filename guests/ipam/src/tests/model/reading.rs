@@ -3,14 +3,13 @@
 use super::Model;
 use super::stored::{error_text, migrated, missing, number, read_back, text};
 use crate::bindings::exports::trueup::ipam::datastore::{Error, IpamKey};
-use crate::settings::{Source, Unknown};
 use crate::world::World;
 
 impl Model {
     pub(in crate::tests) fn read_backing_store(&mut self) -> Result<(), Error> {
-        let answer = match self.settings.source {
-            Source::Runtime => self.read_runtime(),
-            Source::Store => self.read_store(),
+        let answer = match self.settings.reads_store {
+            false => self.read_runtime(),
+            true => self.read_store(),
         };
         self.blocked = answer.clone().err();
         answer.map_err(Error::BackingStore)
@@ -73,7 +72,7 @@ impl Model {
         let Some(ip) = number(ipv4) else { return true };
         let in_eni = self.lists.place(ip).is_some();
         let holder = self.lists.holder(ip);
-        if self.settings.unknown == Unknown::Drop && !in_eni && holder.is_none() {
+        if !self.settings.holds_unknown && !in_eni && holder.is_none() {
             return true;
         }
         if let Some(holder) = holder {
