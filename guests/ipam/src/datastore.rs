@@ -13,10 +13,33 @@ use trueup_guest::Level;
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
 use crate::key::Key;
 use crate::memory::Memory;
-use crate::metrics::{self, GAUGES};
 use crate::settings::Settings;
 use crate::stored;
 use crate::world::{World, words};
+
+/// ENIs removed by force that had pods.
+pub(crate) const FORCE_REMOVED_ENIS: &str = "trueup_ipam_force_removed_enis_total";
+/// Addresses removed by force from a pod.
+pub(crate) const FORCE_REMOVED_IPS: &str = "trueup_ipam_force_removed_ips_total";
+/// Assignments answered `no-available-ip`.
+pub(crate) const NO_AVAILABLE_IP: &str = "trueup_ipam_no_available_ip_total";
+/// Failed `append` and `checkpoint` calls, tolerated ones too.
+pub(crate) const STORE_FAILURES: &str = "trueup_ipam_store_failures_total";
+
+/// All counters.
+pub(crate) const COUNTERS: [&str; 4] = [FORCE_REMOVED_ENIS, FORCE_REMOVED_IPS, NO_AVAILABLE_IP, STORE_FAILURES];
+/// All gauges.
+pub(crate) const GAUGES: [&str; 4] = [
+    "trueup_ipam_enis",
+    "trueup_ipam_total_ips",
+    "trueup_ipam_assigned_ips",
+    "trueup_ipam_held_allocations",
+];
+
+/// A count as the contract has it. The conversion saturates only beyond what a 32-bit memory holds.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;
@@ -44,7 +67,7 @@ impl Datastore {
 
     /// Completes `lifecycle.init`: all metrics exist from then on.
     pub(crate) fn begin(&mut self, world: &mut impl World) {
-        for name in metrics::COUNTERS {
+        for name in COUNTERS {
             world.counter_add(name, &[], 0);
         }
         self.show_all(world);
@@ -161,7 +184,7 @@ impl Datastore {
     fn note(&mut self, world: &mut impl World, answer: Result<(), StoreError>) -> Result<(), String> {
         answer.map_err(|error| {
             self.store_state.in_step = false;
-            world.counter_add(metrics::STORE_FAILURES, &[], 1);
+            world.counter_add(STORE_FAILURES, &[], 1);
             words(&error)
         })
     }

@@ -6,9 +6,8 @@ use trueup_guest::Level;
 
 use crate::addresses::Addresses;
 use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
-use crate::datastore::{Datastore, log_pod};
+use crate::datastore::{self, Datastore, count, log_pod};
 use crate::memory::{Eni, EniKey};
-use crate::metrics::{self, count};
 use crate::stored;
 use crate::world::World;
 
@@ -92,7 +91,7 @@ impl Datastore {
             self.evict(world, id, address);
             self.memory.remove_address(address);
             self.memory.rest(address, self.settings.cooling, now_ms);
-            world.counter_add(metrics::FORCE_REMOVED_IPS, &[], 1);
+            world.counter_add(datastore::FORCE_REMOVED_IPS, &[], 1);
             self.forget(world, &[address], now_ms);
         } else {
             return Err(Error::IpInUse);
@@ -132,9 +131,9 @@ impl Datastore {
             }
         }
         if !forgotten.is_empty() {
-            world.counter_add(metrics::FORCE_REMOVED_ENIS, &[], 1);
+            world.counter_add(datastore::FORCE_REMOVED_ENIS, &[], 1);
             let removed = u64::try_from(forgotten.len()).unwrap_or(u64::MAX);
-            world.counter_add(metrics::FORCE_REMOVED_IPS, &[], removed);
+            world.counter_add(datastore::FORCE_REMOVED_IPS, &[], removed);
             self.forget(world, &forgotten, now_ms);
         }
         self.show(world);

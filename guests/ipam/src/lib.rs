@@ -28,7 +28,6 @@ mod enis;
 mod json;
 mod key;
 mod memory;
-mod metrics;
 mod pods;
 mod reading;
 mod settings;

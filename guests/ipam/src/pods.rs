@@ -5,10 +5,9 @@ use std::net::Ipv4Addr;
 use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
-use crate::datastore::{Datastore, NO_DEVICE, log_pod};
+use crate::datastore::{self, Datastore, NO_DEVICE, log_pod};
 use crate::key::Key;
 use crate::memory::Holder;
-use crate::metrics;
 use crate::stored;
 use crate::world::World;
 
@@ -29,7 +28,7 @@ impl Datastore {
         self.readable()?;
         let now_ms = self.now_ms(world);
         let Some((place, address)) = self.memory.candidate(self.settings.cooling, now_ms) else {
-            world.counter_add(metrics::NO_AVAILABLE_IP, &[], 1);
+            world.counter_add(datastore::NO_AVAILABLE_IP, &[], 1);
             log_pod(world, Level::Error, "no address is free", &key, None, None);
             return Err(Error::NoAvailableIp);
         };

@@ -73,12 +73,7 @@ impl Entry {
 
     /// The part that is compared.
     pub fn view(&self) -> View<'_> {
-        View {
-            ip: (self.ip, &self.endpoint.ip),
-            ipv6: (self.ipv6, &self.endpoint.ipv6),
-            port: &self.endpoint.port,
-            node: &self.endpoint.node,
-        }
+        View::ranked(self.ip, self.ipv6, &self.endpoint)
     }
 }
 
@@ -94,9 +89,13 @@ pub struct View<'e> {
 impl<'e> View<'e> {
     /// Parses the addresses of an endpoint.
     pub fn of(endpoint: &'e Endpoint) -> Self {
+        Self::ranked(Rank::of(&endpoint.ip), Rank::of(&endpoint.ipv6), endpoint)
+    }
+
+    fn ranked(ip: Rank, ipv6: Rank, endpoint: &'e Endpoint) -> Self {
         Self {
-            ip: (Rank::of(&endpoint.ip), &endpoint.ip),
-            ipv6: (Rank::of(&endpoint.ipv6), &endpoint.ipv6),
+            ip: (ip, &endpoint.ip),
+            ipv6: (ipv6, &endpoint.ipv6),
             port: &endpoint.port,
             node: &endpoint.node,
         }

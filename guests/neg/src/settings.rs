@@ -117,7 +117,21 @@ mod tests {
 
     #[test]
     fn nothing_set_is_the_default() {
-        assert_eq!(Settings::read("{}"), Ok(Settings::default()));
+        let expected = Settings {
+            enable_dual_stack: true,
+            migration_wait_ms: 60_000,
+            previous_detach_threshold_ms: 300_000,
+            fraction_of_migrating_endpoints: if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 },
+            fraction_for_pending_attachment_threshold: 0.5,
+            neg_names: BTreeMap::new(),
+            zones: BTreeSet::new(),
+            max_endpoints_per_operation: 500,
+            min_retry_delay_ms: 5000,
+            max_retry_delay_ms: 600_000,
+            max_retries: 15,
+        };
+        assert_eq!(Settings::default(), expected);
+        assert_eq!(Settings::read("{}"), Ok(expected));
     }
 
     #[test]

@@ -102,23 +102,18 @@ fn spelled(external_addresses: [&str; 2], server: &str) -> Desired {
 #[test]
 fn addresses_are_compared_as_addresses() {
     let desired = spelled(["2001:0DB8:0:0::0010", "::ffff:192.0.2.10"], "::ffff:10.1.0.1");
-    let listed = vec![
-        backend("b-1", "http.web.ns.c1", "lb-1"),
-        frontend("f-1", "http.web.ns.c1", "lb-1", "b-1"),
-        bind("n-1", "v4.http.web.ns.c1", "f-1", "192.0.2.10", 80),
+    let mut listed = built()[..3].to_vec();
+    listed.extend([
         bind("n-2", "v6.http.web.ns.c1", "f-1", "2001:db8:0:0:0:0:0:10", 80),
         server("s-1", "node-0.http.web.ns.c1", "b-1", "::FFFF:10.1.0.1", 30080),
-    ];
+    ]);
     assert_eq!(outline(&plan(&desired, listed)), (vec![], vec![]));
 }
 
 #[test]
 fn addresses_are_sent_in_one_spelling() {
     let desired = spelled(["::192.0.2.9", "::ffff:192.0.2.10"], "2001:DB8::0:1");
-    let listed = vec![
-        backend("b-1", "http.web.ns.c1", "lb-1"),
-        frontend("f-1", "http.web.ns.c1", "lb-1", "b-1"),
-    ];
+    let listed = built()[..2].to_vec();
     let sent: Vec<(String, String)> = (plan(&desired, listed).create.into_iter())
         .map(|spec| match spec {
             Spec::Bind(bind) => (bind.name, bind.address),

@@ -186,6 +186,14 @@ fn refuse_all(world: &mut Simulation, calls: &str) {
     }
 }
 
+/// A new instance, and renderers that refuse a resync so many times.
+fn unready(error: &str, times: u64) -> (Processor, Simulation) {
+    let mut world = Simulation::default();
+    let fault = serde_json::json!({"call": "renderer.resync", "error": error, "times": times});
+    world.questions.add_fault(&fault);
+    (instance(), world)
+}
+
 /// A service at this cluster address, whose one port leads to these endpoints.
 fn web(cluster_ip: &str, addresses: &str) -> State {
     State {

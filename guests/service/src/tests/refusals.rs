@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, update};
+use super::{calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, unready, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::processor::Processor;
 use crate::simulated::Simulation;
@@ -152,11 +152,7 @@ fn an_undeleted_service_still_counts_for_the_renderers_alone() {
 
 #[test]
 fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
-    let mut world = Simulation::default();
-    let mut processor = instance();
-    world
-        .questions
-        .add_fault(&json!({"call": "renderer.resync", "error": "not ready", "times": 3}));
+    let (mut processor, mut world) = unready("not ready", 3);
     let not_ready = Err("not ready".to_owned());
     assert_eq!(processor.resync(&mut world, one_service()), not_ready);
     world.record.expect_metric("service_services", 1.0);

@@ -1,9 +1,10 @@
 //! Snapshot and restore.
 
-use serde_json::json;
 use trueup_guest::Guest as _;
 
-use super::{allocation, calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, update};
+use super::{
+    allocation, calls, endpoints, id, instance, node, nothing, pod, refuse_all, service, synced, unready, update,
+};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::processor::Processor;
 use crate::simulated::Simulation;
@@ -100,11 +101,7 @@ fn what_was_refused_is_carried() {
 
 #[test]
 fn a_refused_resync_is_carried() {
-    let mut world = Simulation::default();
-    let mut processor = instance();
-    world
-        .questions
-        .add_fault(&json!({"call": "renderer.resync", "error": "no"}));
+    let (mut processor, mut world) = unready("no", 1);
     processor.resync(&mut world, some_state()).unwrap_err();
     let (mut new, mut world) = carried(&processor, "{}");
     world.record.expect_metric("service_services", 1.0);
