@@ -27,31 +27,26 @@ pub(crate) struct Step<'i> {
 }
 
 impl<'i> Step<'i> {
-    /// Services in `before` that are missing in `after` go. `claims` has the present claims of all services.
-    pub(crate) fn new(
-        family: Family,
-        claims: &Claims,
-        before: &[&'i ContivService],
-        after: &[&'i ContivService],
-    ) -> Self {
-        let (mut old, mut new) = (Content::default(), Content::default());
+    /// Services in `old` that are missing in `new` go. `all` has the present claims of all services.
+    pub(crate) fn new(family: Family, all: &Claims, old: &[&'i ContivService], new: &[&'i ContivService]) -> Self {
+        let (mut before, mut after) = (Content::default(), Content::default());
         let mut step = Self {
             family,
-            claimed: render(before, family, &mut old),
-            claiming: render(after, family, &mut new),
-            before: old,
-            after: new,
+            claimed: render(old, family, &mut before),
+            claiming: render(new, family, &mut after),
+            before,
+            after,
         };
         // The present and the future owner of each key.
         let both = step.claimed.iter().chain(&step.claiming);
         let keys: BTreeSet<Key> = both.flat_map(|(_, claims)| claims.keys().copied()).collect();
         let changing: BTreeSet<&ObjectId> = step.claimed.iter().map(|(id, _)| *id).collect();
         for key in keys {
-            if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
+            if let Some((_, verdict)) = all.holder(key, &BTreeSet::new()) {
                 step.before.add(key, verdict.clone());
             }
             let own = (step.claiming.iter()).filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
-            let first = own.chain(claims.holder(key, &changing)).min_by_key(|&(id, _)| id);
+            let first = own.chain(all.holder(key, &changing)).min_by_key(|&(id, _)| id);
             if let Some((_, verdict)) = first {
                 step.after.add(key, verdict.clone());
             }

@@ -7,7 +7,7 @@
 //!
 //! This file has the exports, and decides nothing. `parse` parses, `inputs` stores, `view` has the function of the
 //! inputs, and stores its results with indexes of what an event touches; `processor` and `rendering` call a [`world`];
-//! `snapshot` is their text.
+//! `processor` has their text, too.
 //!
 //! ```text
 //! event -> parse -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
@@ -34,7 +34,6 @@ mod rendering;
 mod settings;
 #[cfg(test)]
 mod simulated;
-mod snapshot;
 #[cfg(test)]
 mod tests;
 mod view;
