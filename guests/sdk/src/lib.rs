@@ -1,7 +1,7 @@
 //! What every guest of trueup needs, so that a guest's own crate holds only its decisions.
 //!
-//! - [`bindings!`] generates the bindings of a world; [`guest!`] keeps the state and exports `lifecycle`;
-//!   [`world!`] declares what a guest's decisions ask.
+//! - [`bindings!`] generates the bindings of a world; [`guest!`] keeps the state and exports `lifecycle`; [`exports!`]
+//!   lists the other exports; [`world!`] declares what a guest's decisions ask.
 //! - [`Telemetry`] and [`Clock`] are the log, metrics and clock; [`Imports`] asks the host for them.
 //! - [`settings`] reads the settings, [`snapshot`] the state of an earlier version.
 //! - [`address`], [`network`], [`text`] and [`words`] are pure helpers; [`etcd`] words the database's errors.
