@@ -92,8 +92,7 @@ pub fn machine_now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     // The kernel counts this clock up from zero.
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Moment::after_start(Duration::new(seconds, nanos))
+    Moment::after_start(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
 }
 
 /// A clock for a fence; tests supply their own.
@@ -174,9 +173,8 @@ impl Fence {
     /// A handle pinned to the current epoch, for decisions from here on. It lets nothing through once others may have
     /// acted, even if this host acts again. A pinned handle keeps its epoch.
     pub fn of_this_epoch(&self) -> Self {
-        let shared = Arc::clone(&self.shared);
         let only = Some(self.epoch());
-        Self { shared, only }
+        Self { only, ..self.clone() }
     }
 
     /// The epoch this handle is pinned to, or the current one. Counts up from zero. A host that runs alone has only

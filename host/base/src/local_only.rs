@@ -33,23 +33,17 @@ pub fn must_be_loopback(address: SocketAddr) -> Result<(), String> {
 /// page whose name resolves to 127.0.0.1 (DNS rebinding) could read everything. It admits `GET` and `HEAD` alone, and
 /// sets the headers that limit what browsers do with the answer ([`secure`]).
 pub async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match refusal(request.method(), request.headers()) {
-        None => next.run(request).await,
-        Some((status, why)) => (status, format!("{why}\n")).into_response(),
+    let method = request.method();
+    let mut response = match check_host(request.headers()) {
+        Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+        Ok(()) if !matches!(*method, Method::GET | Method::HEAD) => {
+            let why = format!("`{method}` is not allowed here: nothing can be changed, `GET` it\n");
+            (StatusCode::METHOD_NOT_ALLOWED, why).into_response()
+        }
+        Ok(()) => next.run(request).await,
     };
     secure(response.headers_mut());
     response
-}
-
-fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)> {
-    if let Err(why) = check_host(headers) {
-        return Some((StatusCode::FORBIDDEN, why));
-    }
-    let reads = matches!(*method, Method::GET | Method::HEAD);
-    (!reads).then(|| {
-        let why = format!("`{method}` is not allowed here: nothing can be changed, `GET` it");
-        (StatusCode::METHOD_NOT_ALLOWED, why)
-    })
 }
 
 /// The header in which a browser names the page's relation to this server. A foreign page can't read the answer, but it

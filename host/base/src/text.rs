@@ -129,6 +129,7 @@ pub fn without_credentials(text: &str) -> String {
     while let Some((start, scheme)) = next_scheme(&lower, at) {
         let secret = start + scheme;
         let rest = text.get(secret..).unwrap_or_default();
+        let is_of_a_secret = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
         let length = rest.find(|c: char| !is_of_a_secret(c)).unwrap_or(rest.len());
         shown.push_str(text.get(at..secret).unwrap_or_default());
         at = secret;
@@ -146,13 +147,8 @@ const SECRET_CHARS_MIN: usize = 12;
 
 /// The position and length of the next scheme.
 fn next_scheme(lower: &str, from: usize) -> Option<(usize, usize)> {
-    let rest = lower.get(from..)?;
-    let found = |scheme: &&str| Some((from + rest.find(scheme)?, scheme.len()));
+    let found = |scheme: &&str| Some((from + lower.get(from..)?.find(scheme)?, scheme.len()));
     SCHEMES.iter().filter_map(found).min()
-}
-
-fn is_of_a_secret(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "-._~+/=".contains(c)
 }
 
 /// The standard library knows which characters are visible. A combining character is only visible after another

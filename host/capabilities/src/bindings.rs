@@ -46,4 +46,23 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
+/// Orders a generated type by a key: `additional_derives` would ask for an order of all types, and some have none.
+macro_rules! order_by {
+    ($type:ty, $it:ident => $key:expr) => {
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+                let [left, right] = [self, other].map(|$it| $key);
+                left.cmp(&right)
+            }
+        }
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+    };
+}
+pub(crate) use order_by;
+
 pub use trueup::{checkpoint, cri, etcd, host, kube, lbaas, neg, nodesync, service};

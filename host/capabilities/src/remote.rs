@@ -18,8 +18,9 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 pub struct SettingsError(pub(crate) String);
 
 /// The client of a server; with `https` it fails mostly because the machine has no CA certificates.
-pub(crate) fn client(base: &Url, times: Times, proxies: &Matcher) -> Result<Client, SettingsError> {
-    Client::new(base, times, proxies).map_err(|reason| SettingsError(format!("can't build the HTTP client: {reason}")))
+pub(crate) fn client(base: &Url, times: Times) -> Result<Client, SettingsError> {
+    let client = Client::new(base, times, &Matcher::from_env());
+    client.map_err(|reason| SettingsError(format!("can't build the HTTP client: {reason}")))
 }
 
 /// Encodes text for a path or a query.

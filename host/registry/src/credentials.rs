@@ -9,6 +9,7 @@
 //! there, wherever it is. This module accepts only a server that uses HTTPS or is on this machine.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -33,13 +34,10 @@ pub(super) struct Credentials {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct File {
-    #[serde(default)]
     auths: BTreeMap<String, Entry>,
-    #[serde(default)]
     creds_store: String,
-    #[serde(default)]
     cred_helpers: BTreeMap<String, String>,
 }
 
@@ -83,9 +81,8 @@ fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
     })?;
     let entry = known.auths.iter().find(|(name, _)| host_of(name) == host);
     if let Some(auth) = entry.and_then(|(_, entry)| entry.basic()) {
-        let auth = auth.map_err(|what| NoGuest(format!("credentials in {shown}: `auth` of {host} {what}")))?;
         return Ok(Credentials {
-            auth,
+            auth: auth.map_err(|what| NoGuest(format!("credentials in {shown}: `auth` of {host} {what}")))?,
             hint: format!("it was given the credentials in {shown}"),
         });
     }
@@ -119,8 +116,7 @@ impl Entry {
         }
         let decoded = STANDARD.decode(self.auth.trim()).ok();
         let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-        let parts = decoded.as_deref().and_then(|text| text.split_once(':'));
-        Some(match parts {
+        Some(match decoded.as_deref().and_then(|text| text.split_once(':')) {
             Some((user, password)) => Ok(RegistryAuth::Basic(user.to_owned(), password.to_owned())),
             None => Err("is no base64 of `USER:PASSWORD`"),
         })
@@ -199,22 +195,15 @@ fn realms(challenge: &str) -> Vec<String> {
 /// A quoted text with its escapes removed, or a word.
 fn value_of(text: &str) -> String {
     let Some(quoted) = text.strip_prefix('"') else {
-        let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
-        return text.get(..end).unwrap_or_default().to_owned();
+        return text.split([',', ' ', '\t']).next().unwrap_or_default().to_owned();
     };
-    let mut value = String::new();
-    let mut escaped = false;
-    for c in quoted.chars() {
-        match c {
-            '"' if !escaped => break,
-            '\\' if !escaped => escaped = true,
-            c => {
-                value.push(c);
-                escaped = false;
-            }
-        }
-    }
-    value
+    let mut rest = quoted.chars();
+    let unescaped = iter::from_fn(|| match rest.next()? {
+        '"' => None,
+        '\\' => rest.next(),
+        c => Some(c),
+    });
+    unescaped.collect()
 }
 
 #[cfg(test)]

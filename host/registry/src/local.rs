@@ -49,6 +49,8 @@ pub struct Found {
     pub pinned: Pinned,
     /// Whether it was just fetched from a registry.
     pub fetched: bool,
+    /// What vouches for it.
+    pub vouched: Vouched,
 }
 
 /// What pins a reference to its bytes.
@@ -79,15 +81,17 @@ pub enum Vouched {
 /// The local data about guests of a configuration.
 #[derive(Debug)]
 pub(super) struct Local {
-    config: PathBuf,
+    pub(super) config: PathBuf,
     pub(super) folder: PathBuf,
     pub(super) store: Store,
 }
 
 impl Found {
     pub(super) fn builtin(guest: Builtin) -> Self {
-        let digest = Digest::of(guest.bytes).to_string();
-        Self::of(guest.bytes.to_vec(), digest, Pinned::Host)
+        Self {
+            vouched: Vouched::Host,
+            ..Self::of(guest.bytes.to_vec(), Digest::of(guest.bytes).to_string(), Pinned::Host)
+        }
     }
 
     fn of(bytes: Vec<u8>, digest: String, pinned: Pinned) -> Self {
@@ -98,6 +102,7 @@ impl Found {
             file: None,
             pinned,
             fetched: false,
+            vouched: Vouched::NotAsked,
         }
     }
 
@@ -110,14 +115,6 @@ impl Found {
 }
 
 impl Local {
-    pub(super) fn of(config: &Path, store: Store) -> Self {
-        Self {
-            config: config.to_owned(),
-            folder: config.parent().unwrap_or(Path::new("")).to_owned(),
-            store,
-        }
-    }
-
     /// Read again each time: an operator may update the lock while a host runs.
     pub(super) fn lock(&self) -> Result<Lock, NoGuest> {
         Lock::load(&self.folder)
@@ -136,26 +133,22 @@ impl Local {
 
     /// The guest that the lock pins, with its signature checked. If `fresh`, the one that the reference means now; one
     /// from a registry is then stored.
-    pub(super) async fn load(
-        &self,
-        reference: &Reference,
-        verify: &Verify,
-        fresh: bool,
-    ) -> Result<(Found, Vouched), NotLoaded> {
+    pub(super) async fn load(&self, reference: &Reference, verify: &Verify, fresh: bool) -> Result<Found, NotLoaded> {
         let lock = if fresh { Lock::default() } else { self.lock()? };
         let pin = lock.pins.get(&self.name(reference));
-        let found = match reference {
+        let mut found = match reference {
             Reference::File(path) => self.file(path, pin)?,
             Reference::Oci(image) if fresh => {
                 let remote = Remote::new(image)?;
-                let manifest = remote.manifest().await?;
-                self.keep(&remote, manifest, Pinned::Lock).await?
+                self.keep(&remote, remote.manifest().await?, Pinned::Lock).await?
             }
             Reference::Oci(image) => self.pinned(image, pin).await?,
             Reference::Builtin { .. } => return Err(not_local(reference)),
         };
-        let vouched = self.vouched(reference, &found, verify, fresh).await?;
-        Ok((found, vouched))
+        if !verify.keys.is_empty() {
+            found.vouched = Vouched::Key(self.key(reference, &found, &Keys::read(&verify.keys)?, fresh).await?);
+        }
+        Ok(found)
     }
 
     fn file(&self, path: &Path, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
@@ -174,8 +167,7 @@ impl Local {
     }
 
     async fn pinned(&self, image: &OciReference, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
-        let by_lock = pin.and_then(|pin| pin.manifest.as_deref());
-        let (manifest, pinned) = match (image.digest.as_deref(), by_lock) {
+        let (manifest, pinned) = match (image.digest.as_deref(), pin.and_then(|pin| pin.manifest.as_deref())) {
             (Some(digest), Some(other)) if digest != other => {
                 return Err(self.disagrees(&format!("guest oci:{image}: its manifest is {digest}"), other));
             }
@@ -251,42 +243,30 @@ impl Local {
         })
     }
 
-    /// What vouches for it, given the keys in `verify`. Uses the stored signatures of a manifest. If there are none, or
-    /// `fresh` is set, fetches and stores those of the registry.
-    async fn vouched(
-        &self,
-        reference: &Reference,
-        found: &Found,
-        verify: &Verify,
-        fresh: bool,
-    ) -> Result<Vouched, NotLoaded> {
-        if verify.keys.is_empty() {
-            return Ok(Vouched::NotAsked);
-        }
-        let keys = Keys::read(&verify.keys)?;
-        let key = match (reference, &found.file, &found.manifest) {
-            (_, Some(file), _) => keys.of_file(file, &found.bytes)?,
+    /// The key that vouches for it. Uses the stored signatures of a manifest. If there are none, or `fresh` is set,
+    /// fetches and stores those of the registry.
+    async fn key(&self, reference: &Reference, found: &Found, keys: &Keys, fresh: bool) -> Result<PathBuf, NotLoaded> {
+        match (reference, &found.file, &found.manifest) {
+            (_, Some(file), _) => Ok(keys.of_file(file, &found.bytes)?),
             (Reference::Oci(image), _, Some(manifest)) => {
                 let kept = if fresh { None } else { self.store.signatures(manifest)? };
                 // Fetch unreadable ones again, like missing ones.
                 let kept = kept.and_then(|text| serde_json::from_slice(&text).ok());
                 let all = match kept.filter(|all: &Vec<Signed>| !all.is_empty()) {
                     Some(all) => all,
-                    None => self.fetched_signatures(image, manifest).await?,
+                    None => {
+                        let all = Remote::new(image)?.signatures(manifest).await?;
+                        let failed =
+                            |error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}"));
+                        self.store
+                            .put_signatures(manifest, &serde_json::to_string(&all).map_err(failed)?)?;
+                        all
+                    }
                 };
-                keys.of_manifest(image, manifest, &all)?
+                Ok(keys.of_manifest(image, manifest, &all)?)
             }
-            _ => return Err(not_local(reference)),
-        };
-        Ok(Vouched::Key(key))
-    }
-
-    async fn fetched_signatures(&self, image: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
-        let all = Remote::new(image)?.signatures(manifest).await?;
-        let failed = |error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}"));
-        let text = serde_json::to_string(&all).map_err(failed)?;
-        self.store.put_signatures(manifest, &text)?;
-        Ok(all)
+            _ => Err(not_local(reference)),
+        }
     }
 
     fn disagrees(&self, what: &str, pinned: &str) -> NotLoaded {

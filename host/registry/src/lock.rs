@@ -112,12 +112,10 @@ impl Lock {
         let content = match regular::read_text(&file, FILE_BYTES_MAX) {
             Ok(content) => content,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => {
-                return Err(match error.kind() {
-                    ErrorKind::FileTooLarge => wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no lock file")),
-                    _ => wrong(format!("can't read the lock file: {}", text::cause(&error))),
-                });
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no lock file")));
             }
+            Err(error) => return Err(wrong(format!("can't read the lock file: {}", text::cause(&error)))),
         };
         Self::parse(&content).map_err(|(offset, what)| {
             let line = 1 + content.bytes().take(offset).filter(|byte| *byte == b'\n').count();
@@ -128,10 +126,7 @@ impl Lock {
 
     /// An error contains the offset in bytes and a message.
     fn parse(text: &str) -> Result<Self, (usize, String)> {
-        let syntax = |error: toml::de::Error| {
-            let at = error.span().unwrap_or_default().start;
-            (at, one_line(error.message()))
-        };
+        let syntax = |error: toml::de::Error| (error.span().unwrap_or_default().start, one_line(error.message()));
         let head: Head = toml::from_str(text).map_err(|error| {
             let (at, what) = syntax(error);
             (at, format!("not TOML: {what}"))
@@ -224,8 +219,7 @@ impl Entry {
             let what = format!("{key}: was {shown}, must be `sha256:` and 64 lower-case hexadecimal digits");
             Err((text.span().start, one_line(&what)))
         };
-        let at = self.r#use.span().start;
-        let wrong = |what: &str| Err((at, format!("use: {what}")));
+        let wrong = |what: &str| Err((self.r#use.span().start, format!("use: {what}")));
         match (self.r#use.get_ref().split_once(':'), &self.manifest) {
             (Some(("oci", _)), None) => return wrong("a guest from a registry needs `manifest` too"),
             (Some(("file", _)), Some(_)) => return wrong("only a guest from a registry has a `manifest`"),

@@ -43,12 +43,10 @@ const LAYER_BEFORE: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
 pub(super) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 
 /// The relevant parts of a manifest.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Parts {
-    #[serde(default)]
     pub(super) layers: Vec<Layer>,
-    #[serde(default)]
     pub(super) manifests: Vec<serde::de::IgnoredAny>,
 }
 
@@ -58,7 +56,6 @@ pub(super) struct Layer {
     pub(super) media_type: String,
     pub(super) digest: String,
     pub(super) size: u64,
-    #[serde(default)]
     pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -69,23 +66,21 @@ pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
         let what = "is an index of several manifests, must be the manifest of one guest: name that by its digest";
         return Err(what.to_owned());
     }
-    let [layer] = parts.layers.as_slice() else {
-        let count = parts.layers.len();
+    let count = parts.layers.len();
+    let Ok([layer]) = <[Layer; 1]>::try_from(parts.layers) else {
         return Err(format!("its manifest has {count} layers, a guest's has one"));
     };
-    let kind = &layer.media_type;
-    let size = layer.size;
-    let digest = &layer.digest;
+    let (kind, size, digest) = (layer.media_type, layer.size, layer.digest);
     if ![LAYER, LAYER_BEFORE].contains(&kind.as_str()) {
         return Err(format!("is of the media type {kind:?}, a guest is `{LAYER}`"));
     }
     if size > GUEST_BYTES_MAX as u64 {
         return Err(format!("has {size} bytes, a guest has at most {GUEST_BYTES_MAX}"));
     }
-    if !is_digest(digest) {
+    if !is_digest(&digest) {
         return Err(format!("its layer's digest is {digest:?}, must be one of SHA-256"));
     }
-    Ok(digest.clone())
+    Ok(digest)
 }
 
 /// The layout's configuration of a component. It contains no time, so that the same guest has the same manifest.

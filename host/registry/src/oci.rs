@@ -93,9 +93,8 @@ impl Remote {
             ..ClientConfig::default()
         };
         let failed = |error| NotLoaded::Failed(format!("oci:{image}: starting an HTTP client: {}", causes(&error)));
-        let client = Client::try_from(config).map_err(failed)?;
         Ok(Self {
-            client,
+            client: Client::try_from(config).map_err(failed)?,
             image: image.clone(),
             credentials: credentials::of(client_reference(image).resolve_registry())?,
             admitted: OnceCell::new(),
@@ -131,8 +130,12 @@ impl Remote {
     /// # Errors
     /// If they are unavailable.
     pub(super) async fn signatures(&self, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
-        let tag = format!("{}.sig", manifest.replace(':', "-"));
-        let Some(bytes) = self.raw_manifest(&self.image.at_tag(&tag)).await? else {
+        let signed = OciReference {
+            tag: Some(format!("{}.sig", manifest.replace(':', "-"))),
+            digest: None,
+            ..self.image.clone()
+        };
+        let Some(bytes) = self.raw_manifest(&signed).await? else {
             return Ok(Vec::new());
         };
         let unreadable = |error| self.wrong(&format!("can't read the manifest of its signatures: {error}"));
@@ -180,27 +183,23 @@ impl Remote {
             let kind = HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
             self.client.push_manifest_raw(&reference, body, kind).await
         };
-        self.in_time("pushing it", push).await?;
+        let pushed = self.in_time("pushing it", push).await?;
+        pushed.map_err(|error| self.failed("pushing it", &error))?;
         Ok(digest)
     }
 
     /// `None` if the registry has no such manifest.
     async fn raw_manifest(&self, image: &OciReference) -> Result<Option<Vec<u8>>, NotLoaded> {
-        const ACCEPTED: [&str; 3] = [
-            OCI_IMAGE_MEDIA_TYPE,
-            "application/vnd.docker.distribution.manifest.v2+json",
-            // Accepted only to report what it is.
-            "application/vnd.oci.image.index.v1+json",
-        ];
         self.admit("asking for its manifest").await?;
-        let reference = client_reference(image);
         let pull = async {
-            match self.manifest_body(&reference, &ACCEPTED).await {
+            match self.manifest_body(&client_reference(image)).await {
                 Err(error) if is_missing(&error) => Ok(None),
                 answer => answer.map(Some),
             }
         };
-        let Some(bytes) = self.in_time("asking for its manifest", pull).await? else {
+        let asking = "asking for its manifest";
+        let pulled = self.in_time(asking, pull).await?;
+        let Some(bytes) = pulled.map_err(|error| self.failed(asking, &error))? else {
             return Ok(None);
         };
         let found = Digest::of(&bytes).to_string();
@@ -213,16 +212,18 @@ impl Remote {
     }
 
     /// Asks for a manifest without `oci-client`, which holds a body of any length in memory.
-    async fn manifest_body(
-        &self,
-        reference: &oci_client::Reference,
-        accepted: &[&str],
-    ) -> Result<Vec<u8>, OciDistributionError> {
+    async fn manifest_body(&self, reference: &oci_client::Reference) -> Result<Vec<u8>, OciDistributionError> {
+        const ACCEPTED: [&str; 3] = [
+            OCI_IMAGE_MEDIA_TYPE,
+            "application/vnd.docker.distribution.manifest.v2+json",
+            // Accepted only to report what it is.
+            "application/vnd.oci.image.index.v1+json",
+        ];
         let auth = &self.credentials.auth;
         let which = reference.digest().or(reference.tag()).unwrap_or("latest");
         let url = format!("{}/v2/{}/manifests/{which}", self.base(), reference.repository());
         let request = credentials::client(self.image.is_loopback())?.get(&url);
-        let request = request.header(ACCEPT, accepted.join(", "));
+        let request = request.header(ACCEPT, ACCEPTED.join(", "));
         let token = self.client.auth(reference, auth, RegistryOperation::Pull).await;
         let request = match (token, auth) {
             (Ok(Some(token)), _) => request.bearer_auth(token),
@@ -231,8 +232,7 @@ impl Remote {
             _ => request,
         };
         let mut answer = request.send().await?;
-        let bytes = Vec::new();
-        let max = MANIFEST_BYTES_MAX;
+        let (bytes, max) = (Vec::new(), MANIFEST_BYTES_MAX);
         let mut body = Bounded { bytes, max };
         while let Some(chunk) = answer.chunk().await? {
             body.write_all(&chunk).await?;
@@ -252,7 +252,8 @@ impl Remote {
         let mut out = Bounded { bytes: Vec::new(), max };
         // The client compares the bytes with the digest.
         let pull = self.client.pull_blob(&reference, digest, &mut out);
-        self.in_time("pulling it", pull).await?;
+        let pulled = self.in_time("pulling it", pull).await?;
+        pulled.map_err(|error| self.failed("pulling it", &error))?;
         Ok(out.bytes)
     }
 
@@ -260,33 +261,22 @@ impl Remote {
     /// registry says.
     async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
         let (base, is_loopback, auth) = (self.base(), self.image.is_loopback(), &self.credentials.auth);
-        let check = async || match tokio::time::timeout(ANSWER_MAX, credentials::check(&base, is_loopback)).await {
-            Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
-            Err(_) => Err(self.too_slow(what)),
+        let check = async || {
+            let checked = self.in_time(what, credentials::check(&base, is_loopback)).await?;
+            checked.map_err(|why| self.wrong(&format!("{what}: {why}")))
         };
         if *auth != RegistryAuth::Anonymous {
             self.admitted.get_or_try_init(check).await?;
         }
         // A registry may answer under another name (`docker.io`).
-        let registry = client_reference(&self.image);
-        let storing = self.client.store_auth_if_needed(registry.resolve_registry(), auth);
-        storing.await;
+        let named = client_reference(&self.image);
+        self.client.store_auth_if_needed(named.resolve_registry(), auth).await;
         Ok(())
     }
 
-    async fn in_time<T>(
-        &self,
-        what: &str,
-        answer: impl Future<Output = Result<T, OciDistributionError>>,
-    ) -> Result<T, NotLoaded> {
-        match tokio::time::timeout(ANSWER_MAX, answer).await {
-            Ok(answer) => answer.map_err(|error| self.failed(what, &error)),
-            Err(_) => Err(self.too_slow(what)),
-        }
-    }
-
-    fn too_slow(&self, what: &str) -> NotLoaded {
-        self.wrong(&format!("{what}: not done after {} s", ANSWER_MAX.as_secs()))
+    async fn in_time<T>(&self, what: &str, answer: impl Future<Output = T>) -> Result<T, NotLoaded> {
+        let too_slow = |_| self.wrong(&format!("{what}: not done after {} s", ANSWER_MAX.as_secs()));
+        tokio::time::timeout(ANSWER_MAX, answer).await.map_err(too_slow)
     }
 
     fn failed(&self, what: &str, error: &OciDistributionError) -> NotLoaded {
@@ -331,9 +321,8 @@ fn refusal_of(status: StatusCode, body: &[u8], url: String) -> Option<OciDistrib
 fn is_missing(error: &OciDistributionError) -> bool {
     use OciErrorCode::{ManifestUnknown, NameUnknown, NotFound};
     match error {
-        OciDistributionError::ImageManifestNotFoundError(_) => true,
         OciDistributionError::ServerError { code, .. } => *code == 404,
-        error => has_code(error, |code| matches!(code, ManifestUnknown | NameUnknown | NotFound)),
+        error => has_code(error, &[ManifestUnknown, NameUnknown, NotFound]),
     }
 }
 
@@ -341,18 +330,16 @@ fn is_refused(error: &OciDistributionError) -> bool {
     match error {
         OciDistributionError::UnauthorizedError { .. } | OciDistributionError::AuthenticationFailure(_) => true,
         OciDistributionError::ServerError { code, .. } => matches!(code, 401 | 403),
-        error => has_code(error, |code| {
-            matches!(code, OciErrorCode::Unauthorized | OciErrorCode::Denied)
-        }),
+        error => has_code(error, &[OciErrorCode::Unauthorized, OciErrorCode::Denied]),
     }
 }
 
 /// Whether a registry names one of these codes in its error.
-fn has_code(error: &OciDistributionError, is_one: impl Fn(&OciErrorCode) -> bool) -> bool {
+fn has_code(error: &OciDistributionError, codes: &[OciErrorCode]) -> bool {
     let OciDistributionError::RegistryError { envelope, .. } = error else {
         return false;
     };
-    envelope.errors.iter().any(|error| is_one(&error.code))
+    envelope.errors.iter().any(|error| codes.contains(&error.code))
 }
 
 /// An error with its causes, on one line.
@@ -369,8 +356,7 @@ struct Bounded {
 impl tokio::io::AsyncWrite for Bounded {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.bytes.len() + bytes.len() > self.max {
-            let error = io::Error::other(format!("it is longer than {} bytes", self.max));
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(io::Error::other(format!("it is longer than {} bytes", self.max))));
         }
         self.bytes.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))

@@ -65,17 +65,14 @@ impl Reference {
     /// One line: what the text must be.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, NoGuest> {
         let is_path = |text: &str| looks_like_path(text) || folder.join(text).is_file();
+        let wrong = |must: String| NoGuest(format!("`{text}` {must}"));
         match text.split_once(':') {
             Some(("builtin", name)) if !name.is_empty() => Ok(Self::builtin(name)),
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(folder.join(path))),
-            Some(("oci", rest)) => {
-                let image = OciReference::parse(rest).map_err(|must| NoGuest(format!("`{text}` {must}")));
-                image.map(Self::Oci)
-            }
-            Some(("builtin" | "file", _)) | None if text.is_empty() || text.ends_with(':') => {
-                let must = "must be `NAME@VERSION`, a file, or `oci:HOST/REPO:TAG`";
-                Err(NoGuest(format!("`{text}` names no guest, {must}")))
-            }
+            Some(("oci", rest)) => OciReference::parse(rest).map(Self::Oci).map_err(wrong),
+            Some(("builtin" | "file", _)) | None if text.is_empty() || text.ends_with(':') => Err(wrong(
+                "names no guest, must be `NAME@VERSION`, a file, or `oci:HOST/REPO:TAG`".to_owned(),
+            )),
             _ if is_path(text) => Ok(Self::File(folder.join(text))),
             _ => Ok(Self::builtin(text)),
         }
@@ -92,10 +89,7 @@ impl Reference {
                 let (name, version) = rest.split_once('@').unwrap_or((rest, "1"));
                 let version = version.parse::<u32>().ok().filter(|version| *version > 0);
                 match version {
-                    Some(version) if is_name(name) => Ok(Self::Builtin {
-                        name: name.to_owned(),
-                        version: version.to_string(),
-                    }),
+                    Some(version) if is_name(name) => Ok(Self::builtin(&format!("{name}@{version}"))),
                     _ => Err("must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned()),
                 }
             }
@@ -169,15 +163,6 @@ impl OciReference {
         Self {
             tag: None,
             digest: Some(digest.to_owned()),
-            ..self.clone()
-        }
-    }
-
-    /// The same place with a tag.
-    pub fn at_tag(&self, tag: &str) -> Self {
-        Self {
-            tag: Some(tag.to_owned()),
-            digest: None,
             ..self.clone()
         }
     }

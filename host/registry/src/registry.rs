@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use trueup_base::component::Digest;
 
-use super::local::{Builtin, Found, Local, Vouched};
+use super::local::{Builtin, Found, Local};
 use super::lock::{Change, Lock};
 use super::manifest::About;
 use super::oci::Remote;
@@ -31,9 +31,11 @@ impl Registry {
 
     /// The same with the lock file beside a configuration and a store. Does not read them yet.
     pub fn at(&self, config: &Path, store: Store) -> Self {
+        let folder = config.parent().unwrap_or(Path::new("")).to_owned();
+        let config = config.to_owned();
         Self {
             builtins: Arc::clone(&self.builtins),
-            local: Some(Arc::new(Local::of(config, store))),
+            local: Some(Arc::new(Local { config, folder, store })),
         }
     }
 
@@ -83,8 +85,7 @@ impl Registry {
             return Ok(self.bytes(reference)?);
         };
         let remote = Remote::new(image)?;
-        let manifest = remote.manifest().await?;
-        remote.guest(&manifest.layer).await
+        remote.guest(&remote.manifest().await?.layer).await
     }
 
     /// The digest of the manifest that an image in a registry has now.
@@ -100,18 +101,17 @@ impl Registry {
     ///
     /// # Errors
     /// One line: why it is unavailable, or how it contradicts the lock or the keys.
-    pub async fn find(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
+    pub async fn find(&self, reference: &Reference, verify: &Verify) -> Result<Found, NotLoaded> {
         match (&self.local, reference) {
             (_, Reference::Builtin { name, version }) => {
                 // Report a damaged lock file before anything relies on it.
                 self.check_lock()?;
-                Ok((Found::builtin(self.builtin(name, version)?), Vouched::Host))
+                Ok(Found::builtin(self.builtin(name, version)?))
             }
             (Some(local), _) => local.load(reference, verify, false).await,
-            (None, _) => {
-                let error = format!("guest {reference}: no configuration says what it is");
-                Err(NotLoaded::Failed(error))
-            }
+            (None, _) => Err(NotLoaded::Failed(format!(
+                "guest {reference}: no configuration says what it is"
+            ))),
         }
     }
 
@@ -151,7 +151,7 @@ impl Registry {
                 continue;
             }
             let pinned = async {
-                let (found, _) = local.load(&reference, verify, true).await?;
+                let found = local.load(&reference, verify, true).await?;
                 check(&reference, &found.bytes)?;
                 Ok(found.pin())
             };

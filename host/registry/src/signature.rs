@@ -82,8 +82,7 @@ impl Keys {
                 return Err(wrong(&"holds a private key, must be the public one (cosign.pub)"));
             }
             let what = "is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it";
-            let key = key_of(&text).ok_or_else(|| wrong(&what))?;
-            Ok((file.clone(), key))
+            Ok((file.clone(), key_of(&text).ok_or_else(|| wrong(&what))?))
         };
         files.iter().map(read).collect::<Result<_, _>>().map(Self)
     }

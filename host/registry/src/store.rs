@@ -47,15 +47,8 @@ pub enum StoreError {
         found: Digest,
     },
     /// The file system returned an error.
-    #[error("can't {what} {}: {error}", file.display())]
-    Io {
-        /// The operation: `read` or `write`.
-        what: &'static str,
-        /// The file.
-        file: PathBuf,
-        /// Why it failed.
-        error: io::Error,
-    },
+    #[error("{0}")]
+    Io(String),
 }
 
 /// Why a guest is unavailable, for the operator to fix.
@@ -117,8 +110,7 @@ impl Store {
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, StoreError> {
         let digest = Digest::of(bytes);
         let file = self.folder.join("sha256").join(digest.hex());
-        let has = fs::metadata(&file).is_ok_and(|found| found.len() == bytes.len() as u64)
-            && regular::read(&file, bytes.len() as u64).is_ok_and(|content| content == bytes);
+        let has = regular::read(&file, bytes.len() as u64).is_ok_and(|content| content == bytes);
         if !has && self.is_written {
             write(&file, bytes)?;
         }
@@ -171,20 +163,14 @@ fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match regular::read(file, GUEST_BYTES_MAX as u64) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("read", file, error)),
+        Err(error) => Err(StoreError::Io(format!("can't read {}: {error}", file.display()))),
     }
 }
 
 /// Creates a missing folder with mode 0700.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let made = folder::make(regular::folder_of(file), Durable::No);
-    let written = made.and_then(|()| write_whole(file, bytes));
-    written.map_err(|error| io_error("write", file, error))
-}
-
-fn io_error(what: &'static str, file: &Path, error: io::Error) -> StoreError {
-    let file = file.to_owned();
-    StoreError::Io { what, file, error }
+    let written = folder::make(regular::folder_of(file), Durable::No).and_then(|()| write_whole(file, bytes));
+    written.map_err(|error| StoreError::Io(format!("can't write {}: {error}", file.display())))
 }
 
 /// Writes a file completely or not at all, even if the machine loses power: syncs a draft, renames it, then syncs the

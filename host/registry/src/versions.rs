@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use trueup_base::component::GUEST_BYTES_MAX;
@@ -74,14 +74,10 @@ pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
 
 /// All versions, ascending.
 fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
-    let unreadable = |error: std::io::Error| wrong(folder, &format!("can't be read: {error}"));
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(unreadable)? {
-        let file = entry.map_err(unreadable)?.path();
-        if file.extension().is_some_and(|extension| extension == "wasm") {
-            files.push(file);
-        }
-    }
+    let paths = |all: fs::ReadDir| all.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    let files = fs::read_dir(folder).and_then(paths);
+    let mut files = files.map_err(|error| wrong(folder, &format!("can't be read: {error}")))?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "wasm"));
     if files.len() > VERSIONS_MAX {
         let count = files.len();
         let what = format!("holds {count} *.wasm, at most {VERSIONS_MAX} versions are looked at");

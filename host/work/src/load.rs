@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use trueup_engine::{Digest, Engine, Guest};
 use trueup_instance::{Program, Worlds};
-use trueup_registry::{
-    About, Change, Found, NoGuest, NotLoaded, OciReference, Pushed, Reference, Registry, Verify, Vouched,
-};
+use trueup_registry::{About, Change, Found, NoGuest, NotLoaded, OciReference, Pushed, Reference, Registry, Verify};
 use trueup_scenario::{Guests, full_name};
 
 /// A guest, loaded according to its configuration.
@@ -21,8 +19,6 @@ pub struct Loaded {
     pub program: Arc<Program>,
     /// Its bytes, and where they came from.
     pub found: Found,
-    /// What vouches for it.
-    pub vouched: Vouched,
 }
 
 /// `NAME@VERSION` of a guest.
@@ -102,12 +98,9 @@ impl Loader {
     /// # Errors
     /// One line: why it is unavailable or cannot run here, or how it contradicts the lock or the keys.
     pub async fn configured(&self, reference: &Reference, verify: &Verify) -> Result<Loaded, NotLoaded> {
-        let (found, vouched) = self.registry.find(reference, verify).await?;
-        Ok(Loaded {
-            program: self.linked(reference, &found.bytes)?,
-            found,
-            vouched,
-        })
+        let found = self.registry.find(reference, verify).await?;
+        let program = self.linked(reference, &found.bytes)?;
+        Ok(Loaded { program, found })
     }
 
     /// Loads a built-in or stored guest by the digest of its bytes. `None` if there is none.

@@ -3,19 +3,20 @@
 //! Follows no redirects and repeats nothing. It reports why a request has no answer, but does not interpret it.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::header::{ACCEPT, DATE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::client::legacy::{self, Client as Pool};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use url::Url;
@@ -73,6 +74,8 @@ pub enum Trouble {
     Broken(String),
     /// The answer did not arrive within the full time.
     TimedOut,
+    /// What the body is instead: longer than allowed, or no JSON.
+    Unusable(String),
 }
 
 /// The answer's head, and its body while it arrives.
@@ -85,21 +88,6 @@ pub struct Answer {
     time: Allowed,
 }
 
-/// Why a body was not read.
-#[derive(Debug)]
-pub enum Unread {
-    /// What it is instead: longer than allowed, or no JSON.
-    Unusable(String),
-    /// It did not arrive to its end.
-    Broken(Trouble),
-}
-
-impl From<Trouble> for Unread {
-    fn from(trouble: Trouble) -> Self {
-        Self::Broken(trouble)
-    }
-}
-
 impl Client {
     /// Creates a client; it does not connect yet. `proxies` are ignored for a server on this machine.
     ///
@@ -107,11 +95,13 @@ impl Client {
     /// The TLS library's error; with `https` mostly a machine without CA certificates.
     pub fn new(base: &Url, times: Times, proxies: &Matcher) -> Result<Self, String> {
         let is_encrypted = base.scheme() == "https";
-        let tls = tls(is_encrypted).map_err(|error| causes(&error))?;
         let agent = HeaderValue::from_static(AGENT);
         let mut headers =
             HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, agent.clone())]);
-        let proxy = proxy(base, proxies);
+        // None for a server on this machine: a proxy would look for it on its own machine. A URL that can't be looked up
+        // can't be sent to either; each request reports that.
+        let server = base.as_str().parse::<Uri>().ok().filter(|_| !is_loopback(base));
+        let proxy = server.and_then(|server| proxies.intercept(&server));
         if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
             && !is_encrypted
         {
@@ -121,7 +111,7 @@ impl Client {
         Ok(Self {
             connections: Mutex::default(),
             way: Way {
-                tls,
+                tls: tls(is_encrypted).map_err(|error| causes(&error))?,
                 proxy,
                 scheme: base.scheme().to_owned(),
                 agent,
@@ -144,7 +134,7 @@ impl Client {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
-            .build(Connector::new(&self.way, fence));
+            .build(self.way.connector(fence));
         *connections = Some((fence.epoch(), pool.clone()));
         Some(pool)
     }
@@ -174,7 +164,11 @@ impl Client {
         // On a connection, another task writes a request at once.
         let has_begun = || connection.connection_metadata().is_some();
         let response = time.spend(pool.request(request), has_begun).await?;
-        let (head, body) = response.map_err(|error| Trouble::of(&error))?.into_parts();
+        let response = response.map_err(|error| match Refused::among(&error) {
+            Some(refused) => Trouble::Fenced(refused),
+            None => Trouble::of(&error, error.is_connect()),
+        });
+        let (head, body) = response?.into_parts();
         Ok(Answer {
             status: head.status,
             headers: head.headers,
@@ -186,14 +180,16 @@ impl Client {
 
 impl Answer {
     /// Reads the body, or as much of it as allowed.
-    pub async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
+    pub async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Trouble> {
         let mut body = Vec::new();
         while let Some(frame) = self.time.spend(self.body.frame(), || true).await? {
             // Ignore frames without data.
-            let chunk = frame.map_err(|error| Trouble::of_body(&error))?.into_data();
+            let chunk = frame.map_err(|error| Trouble::of(&error, false))?.into_data();
             let chunk = chunk.unwrap_or_default();
             if chunk.len() > max_bytes.saturating_sub(body.len()) {
-                return Err(Unread::Unusable(format!("the answer is longer than {max_bytes} bytes")));
+                return Err(Trouble::Unusable(format!(
+                    "the answer is longer than {max_bytes} bytes"
+                )));
             }
             body.extend_from_slice(&chunk);
         }
@@ -204,9 +200,9 @@ impl Answer {
     ///
     /// # Errors
     /// If it is too long, is no JSON, or does not arrive to its end.
-    pub async fn json(&mut self, max_bytes: usize) -> Result<Value, Unread> {
+    pub async fn json(&mut self, max_bytes: usize) -> Result<Value, Trouble> {
         let body = self.read(max_bytes).await?;
-        serde_json::from_slice(&body).map_err(|error| Unread::Unusable(format!("the answer is no JSON: {error}")))
+        serde_json::from_slice(&body).map_err(|error| Trouble::Unusable(format!("the answer is no JSON: {error}")))
     }
 
     /// The wait in milliseconds that its `Retry-After` asks for. `None` if it has none, or an unreadable one.
@@ -227,26 +223,16 @@ impl Trouble {
             Self::NotConnected(reason) => format!("no connection: {reason}"),
             Self::TimedOut => format!("no answer within {} ms", times.request.as_millis()),
             Self::Broken(reason) => format!("the connection broke: {reason}"),
+            Self::Unusable(reason) => reason,
         }
     }
 
-    fn of(error: &legacy::Error) -> Self {
-        if let Some(refused) = Refused::among(error) {
-            return Self::Fenced(refused);
-        }
-        match (error.is_connect(), is_timeout(error)) {
+    fn of(error: &(dyn Error + 'static), is_connect: bool) -> Self {
+        match (is_connect, is_timeout(error)) {
             (true, true) => Self::NotConnectedInTime,
             (true, false) => Self::NotConnected(causes(error)),
             (false, true) => Self::TimedOut,
             (false, false) => Self::Broken(causes(error)),
-        }
-    }
-
-    fn of_body(error: &hyper::Error) -> Self {
-        if is_timeout(error) {
-            Self::TimedOut
-        } else {
-            Self::Broken(causes(error))
         }
     }
 }
@@ -307,26 +293,15 @@ pub fn use_ring() {
 /// TLS with the machine's CA certificates. A machine without them suffices if nothing is ever verified.
 fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
     use_ring();
-    let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let config = ClientConfig::builder();
     let config = if is_encrypted {
-        let verifier = Arc::new(rustls_platform_verifier::Verifier::new(provider)?);
-        config.dangerous().with_custom_certificate_verifier(verifier)
+        config.with_platform_verifier()?
     } else {
         config.with_root_certificates(RootCertStore::empty())
     };
     let mut config = config.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
-}
-
-/// The proxy for the server, if any. None for a server on this machine: a proxy would look for it on its own machine.
-fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
-    if is_loopback(base) {
-        return None;
-    }
-    // A URL that can't be looked up can't be sent to either; each request reports that.
-    proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
 }
 
 /// Reads a server's URL from the settings. `secrets` completes the sentence `must hold no user name and no password: `.

@@ -5,7 +5,6 @@
 //! https: Connection -> TLS -> Socket -> server      Connection -> TLS -> tunnel -> Socket -> proxy -> server
 //! ```
 
-use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,30 +18,14 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connected, Connection as Connects};
 use hyper_util::client::proxy::matcher::Intercept;
 use rustls::ClientConfig;
-use tower::Service;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt as _, service_fn};
 
-use super::socket::{Dialer, Refused};
+use super::socket::{BoxError, Refused, dialer};
 use crate::fence::Fence;
 
-type BoxError = Box<dyn Error + Send + Sync>;
-type Connecting = Pin<Box<dyn Future<Output = Result<Connection, BoxError>> + Send>>;
-
 /// Opens connections.
-#[derive(Clone)]
-pub struct Connector {
-    route: Route,
-    fence: Fence,
-    timeout: Duration,
-}
-
-/// The route to the server. It is chosen once because there is only one server.
-#[derive(Clone)]
-enum Route {
-    /// To the server, or to this proxy, which forwards each request.
-    Direct(Option<Uri>, HttpsConnector<Dialer>),
-    /// The proxy forwards bytes.
-    Tunnelled(HttpsConnector<Tunnel<HttpsConnector<Dialer>>>),
-}
+pub type Connector = BoxCloneSyncService<Uri, Connection, BoxError>;
 
 /// How to connect to the server.
 pub struct Way {
@@ -58,77 +41,48 @@ pub struct Way {
     pub connect_timeout: Duration,
 }
 
-impl Connector {
-    /// Its connections carry requests while `fence` lets them through.
-    pub fn new(way: &Way, fence: &Fence) -> Self {
-        let (fence, timeout, tls) = (fence.clone(), way.connect_timeout, way.tls.clone());
+impl Way {
+    /// A connector whose connections carry requests while `fence` lets them through. The route is chosen once because
+    /// there is only one server.
+    pub fn connector(&self, fence: &Fence) -> Connector {
+        let (fence, timeout, tls) = (fence.clone(), self.connect_timeout, self.tls.clone());
         // The protocol to a proxy is not the protocol to the server behind it.
         let mut tls_to_proxy = tls.clone();
         tls_to_proxy.alpn_protocols.clear();
-        let dialer = Dialer::new(fence.clone(), timeout);
-        let route = match &way.proxy {
-            Some(proxy) if way.scheme == Scheme::HTTPS.as_str() => {
-                let to_proxy = HttpsConnector::from((dialer, tls_to_proxy));
-                let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
+        let dialer = dialer(fence.clone(), timeout);
+        let route = match &self.proxy {
+            // The proxy forwards bytes.
+            Some(proxy) if self.scheme == Scheme::HTTPS.as_str() => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpsConnector::from((dialer, tls_to_proxy)));
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, way.agent.clone())]));
-                Route::Tunnelled(HttpsConnector::from((tunnel, tls)))
+                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, self.agent.clone())]));
+                Connector::new(HttpsConnector::from((tunnel, tls)).map_response(|io| Connection::new(io, false)))
             }
+            // To the server, or to this proxy, which forwards each request.
             proxy => {
                 let proxy = proxy.as_ref().map(|proxy| proxy.uri().clone());
-                Route::Direct(proxy, HttpsConnector::from((dialer, tls)))
+                let is_forwarded = proxy.is_some();
+                let direct = HttpsConnector::from((dialer, tls));
+                let direct = direct.map_response(move |io| Connection::new(io, is_forwarded));
+                Connector::new(direct.map_request(move |server: Uri| proxy.clone().unwrap_or(server)))
             }
         };
-        Self { route, fence, timeout }
-    }
-}
-
-impl Service<Uri> for Connector {
-    type Response = Connection;
-    type Error = BoxError;
-    type Future = Connecting;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        match &mut self.route {
-            Route::Direct(_, connector) => connector.poll_ready(cx),
-            Route::Tunnelled(connector) => connector.poll_ready(cx),
-        }
-    }
-
-    fn call(&mut self, engine: Uri) -> Connecting {
-        let connecting: Connecting = match &mut self.route {
-            Route::Direct(proxy, connector) => {
-                connection(connector.call(proxy.clone().unwrap_or(engine)), proxy.is_some())
-            }
-            Route::Tunnelled(connector) => connection(connector.call(engine), false),
-        };
-        let (fence, timeout) = (self.fence.clone(), self.timeout);
         // The timeout is here and not around the request, because a connection is completed even if the request got
         // another one.
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                connected = connecting => connected,
-                () = fence.over() => Err(Refused { begun: false }.into()),
-                () = tokio::time::sleep(timeout) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        Connector::new(service_fn(move |server: Uri| {
+            let (connecting, fence) = (route.clone().oneshot(server), fence.clone());
+            async move {
+                tokio::select! {
+                    biased;
+                    connected = connecting => connected,
+                    () = fence.over() => Err(Refused { begun: false }.into()),
+                    () = tokio::time::sleep(timeout) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+                }
             }
-        })
+        }))
     }
-}
-
-fn connection<T: Io + 'static>(
-    connecting: impl Future<Output = Result<T, BoxError>> + Send + 'static,
-    is_forwarded: bool,
-) -> Connecting {
-    Box::pin(async move {
-        Ok(Connection {
-            io: Box::new(connecting.await?),
-            is_forwarded,
-            unanswered: false,
-        })
-    })
 }
 
 trait Io: Read + Write + Unpin + Send {}
@@ -145,13 +99,20 @@ pub struct Connection {
 }
 
 impl Connection {
+    fn new(io: impl Io + 'static, is_forwarded: bool) -> Self {
+        Self {
+            io: Box::new(io),
+            is_forwarded,
+            unanswered: false,
+        }
+    }
+
     /// Records what was written, so that a refusal knows what was written before.
     fn written(&mut self, written: io::Result<usize>) -> io::Result<usize> {
         match &written {
             Ok(bytes) => self.unanswered |= *bytes > 0,
             Err(error) if Refused::among(error).is_some() => {
-                let begun = self.unanswered;
-                return Err(Refused { begun }.into_io());
+                return Err(Refused { begun: self.unanswered }.into_io());
             }
             Err(_) => {}
         }

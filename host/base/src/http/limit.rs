@@ -17,12 +17,10 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Blocks sending until `until`. The latest of several counts: they come from concurrent requests.
-    pub fn extend(&self, until: Instant) {
+    /// Blocks sending until `until`, if there is one. The latest of several counts: they come from concurrent requests.
+    pub fn extend(&self, until: Option<Instant>) {
         let mut known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_none_or(|known| known < until) {
-            *known = Some(until);
-        }
+        *known = (*known).max(until);
     }
 
     /// The end of the limit, if it is not over.
@@ -39,8 +37,7 @@ pub fn end_of(wait_ms: u64, now: Instant) -> Instant {
 
 /// Milliseconds from now to `until`, rounded up; 0 if it is over.
 pub fn left_ms(until: Instant, now: Instant) -> u64 {
-    let left = until.saturating_duration_since(now);
-    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    u64::try_from(until.saturating_duration_since(now).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// The wait that `Retry-After` asks for: seconds, or a date relative to the answer's own `Date`, so that the two clocks

@@ -15,9 +15,12 @@ use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpStream;
-use tower::Service;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt as _, service_fn};
 
 use crate::fence::{FOREVER, Fence};
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A silent connection counts as dead after this time and three more of the same.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -55,81 +58,33 @@ pub(crate) fn links<'a>(
     })
 }
 
-/// Opens connections to a server or a proxy; none while this host may not act.
-#[derive(Clone)]
-pub(crate) struct Dialer {
-    tcp: HttpConnector,
-    fence: Fence,
-}
-
-impl Dialer {
-    /// `timeout` is for each connection; several addresses of a name share it.
-    pub(crate) fn new(fence: Fence, timeout: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(timeout));
-        tcp.set_keepalive(Some(KEEPALIVE));
-        tcp.set_keepalive_interval(Some(KEEPALIVE));
-        tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
-        Self { tcp, fence }
-    }
-}
-
-impl Service<Uri> for Dialer {
-    type Response = Socket;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.tcp.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        if !self.fence.may_act() {
-            return Box::pin(std::future::ready(Err(Refused { begun: false }.into())));
-        }
-        let (connecting, fence) = (self.tcp.call(to), self.fence.clone());
-        Box::pin(async move {
-            let tcp = connecting.await?;
+/// Opens connections to a server or a proxy; none while this host may not act. `timeout` is for each connection; several
+/// addresses of a name share it.
+pub(crate) fn dialer(fence: Fence, timeout: Duration) -> BoxCloneSyncService<Uri, Socket, BoxError> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(timeout));
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    BoxCloneSyncService::new(service_fn(move |to: Uri| {
+        let (tcp, fence) = (tcp.clone(), fence.clone());
+        async move {
+            if !fence.may_act() {
+                return Err(Refused { begun: false }.into());
+            }
+            let tcp = tcp.oneshot(to).await?;
             Ok(Socket { tcp, fence })
-        })
-    }
+        }
+    }))
 }
 
 /// One TCP connection.
 pub(crate) struct Socket {
     tcp: TokioIo<TcpStream>,
     fence: Fence,
-}
-
-impl Socket {
-    /// Writes if this host may act.
-    fn write(
-        &mut self,
-        write: impl FnOnce(Pin<&mut TokioIo<TcpStream>>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if let Some(left) = self.fence.left()
-            && left < FOREVER
-        {
-            self.give_up_within(left)?;
-        }
-        // Nothing may come between these two.
-        if self.fence.may_act() {
-            write(Pin::new(&mut self.tcp))
-        } else {
-            Poll::Ready(Err(Refused { begun: false }.into_io()))
-        }
-    }
-
-    /// Limits how long the kernel retransmits lost data, or holds data back for a full receiver.
-    fn give_up_within(&self, left: Duration) -> io::Result<()> {
-        // Zero would select the system's default, a quarter of an hour.
-        let ms = left.min(USER_TIMEOUT).as_millis().max(1);
-        set_tcp_user_timeout(self.tcp.inner(), u32::try_from(ms).unwrap_or(u32::MAX))?;
-        Ok(())
-    }
 }
 
 impl Drop for Socket {
@@ -155,8 +110,22 @@ impl Read for Socket {
 }
 
 impl Write for Socket {
+    /// Writes if this host may act.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(|tcp| tcp.poll_write(cx, buf))
+        if let Some(left) = self.fence.left()
+            && left < FOREVER
+        {
+            // Limits how long the kernel retransmits lost data, or holds data back for a full receiver. Zero would
+            // select the system's default, a quarter of an hour.
+            let ms = left.min(USER_TIMEOUT).as_millis().max(1);
+            set_tcp_user_timeout(self.tcp.inner(), u32::try_from(ms).unwrap_or(u32::MAX))?;
+        }
+        // Nothing may come between these two.
+        if self.fence.may_act() {
+            Pin::new(&mut self.tcp).poll_write(cx, buf)
+        } else {
+            Poll::Ready(Err(Refused { begun: false }.into_io()))
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

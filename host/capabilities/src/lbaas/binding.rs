@@ -18,10 +18,9 @@ const LBAAS: &str = "lbaas";
 
 impl<'a> Guard<'a> {
     fn lbaas(&self) -> Result<&'a dyn Api, Error> {
+        let none = "this host has no backend for lbaas; configure `[backend.lbaas]`";
         let api = self.backends.lbaas.as_deref();
-        api.ok_or_else(|| {
-            Error::Unavailable("this host has no backend for lbaas; configure `[backend.lbaas]`".to_owned())
-        })
+        api.ok_or_else(|| Error::Unavailable(none.to_owned()))
     }
 
     fn lbaas_grant(&self) -> Option<&'a Grant> {
@@ -78,11 +77,14 @@ impl<'a> Guard<'a> {
         Err(Error::AccessDenied(self.refuse(limit, what, refs.len())))
     }
 
-    /// Finds the load balancer above `from` and checks the grant for it.
-    async fn check_owner(&mut self, access: Access, from: Parent) -> Result<(), Error> {
+    /// Finds the load balancer above each owner and checks the grant for it.
+    async fn check_owners(&mut self, access: Access, owners: Vec<Parent>) -> Result<(), Error> {
         self.check_some(access)?;
-        let load_balancer = self.blast.owners.load_balancer(from, self.lbaas()?).await?;
-        self.check_load_balancer(access, &load_balancer)
+        for owner in owners {
+            let load_balancer = self.blast.owners.load_balancer(owner, self.lbaas()?).await?;
+            self.check_load_balancer(access, &load_balancer)?;
+        }
+        Ok(())
     }
 
     fn see_owners<'o>(&mut self, access: Access, objects: impl IntoIterator<Item = &'o Object>) {
@@ -138,12 +140,7 @@ impl<'a> Guard<'a> {
         let mut granted = Cow::Borrowed(entries);
         if !self.grants.allow_all(LBAAS, access) {
             for (entry, refusal) in entries.iter().zip(&mut refusals) {
-                for owner in owners(entry) {
-                    *refusal = self.check_owner(access, owner).await.err();
-                    if refusal.is_some() {
-                        break;
-                    }
-                }
+                *refusal = self.check_owners(access, owners(entry)).await.err();
             }
             let admitted = entries.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
             granted = admitted.map(|(entry, _)| entry.clone()).collect();
@@ -263,8 +260,7 @@ impl api::Host for Host {
     async fn destroy(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
         let args = args!(refs: Vec<ObjectRef>);
         let destroyed = self.ask("api.destroy", &args, async |mut guard| {
-            let counted = guard.count_lbaas(refs.len());
-            let admitted = counted.and_then(|()| guard.check_blast(&refs));
+            let admitted = guard.count_lbaas(refs.len()).and_then(|()| guard.check_blast(&refs));
             let answers = guard.each(Access::Write, &refs, admitted, of_ref, |guard, api, refs| {
                 guard.blast.send(guard.lbaas_grant(), &refs);
                 async move { api.destroy(&refs).await }

@@ -11,9 +11,9 @@ pub(crate) mod testing;
 pub use crate::bindings::lbaas::api::Error;
 pub use crate::bindings::lbaas::types::{Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State};
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use crate::bindings::order_by;
 use async_trait::async_trait;
 
 /// An Engine, real or simulated. Methods have the names and promises of the WIT functions.
@@ -42,17 +42,7 @@ pub trait Api: Send + Sync {
     async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>>;
 }
 
-impl Ord for Kind {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (*self as u8).cmp(&(*other as u8))
-    }
-}
-
-impl PartialOrd for Kind {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+order_by!(Kind, it => *it as u8);
 
 impl Kind {
     /// All kinds, in the order of the contract.
@@ -80,18 +70,8 @@ impl Kind {
 
 impl Eq for ObjectRef {}
 
-/// By kind, in the order of the contract, then identifier.
-impl Ord for ObjectRef {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.kind, &self.identifier).cmp(&(other.kind, &other.identifier))
-    }
-}
-
-impl PartialOrd for ObjectRef {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+// By kind, in the order of the contract, then identifier.
+order_by!(ObjectRef, it => (it.kind, &it.identifier));
 
 impl Object {
     /// Its kind and identifier.

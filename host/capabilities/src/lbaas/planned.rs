@@ -133,8 +133,7 @@ impl Api for Planned {
             // An object that the plan has destroyed must not come back with a second tag's list.
             let mut there = Vec::with_capacity(listed.len());
             for object in listed {
-                let is_new = self.see(&object);
-                if is_new || matches!(*self.simulated.get(&[object.reference()]).await, [Ok(_)]) {
+                if self.see(&object) || matches!(*self.simulated.get(&[object.reference()]).await, [Ok(_)]) {
                     there.push(settled(object));
                 }
             }

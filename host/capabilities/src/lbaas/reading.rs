@@ -70,19 +70,12 @@ struct Args {
     refs: Vec<ObjectRef>,
 }
 
-impl Args {
-    fn of(ask: &Ask) -> Self {
-        args(ask).unwrap_or_default()
-    }
-}
-
 impl Reading for Reader {
     fn learn(&mut self, ask: &Ask) {
         let objects: Vec<Object> = match ask.name.as_str() {
-            "api.list-tagged" => {
-                let listed = answer::<Result<Vec<Object>, Error>>(ask);
-                listed.and_then(Result::ok).unwrap_or_default()
-            }
+            "api.list-tagged" => answer::<Result<Vec<Object>, Error>>(ask)
+                .and_then(Result::ok)
+                .unwrap_or_default(),
             "api.get" | "api.create" => answers(ask).flatten().collect(),
             _ => return,
         };
@@ -105,8 +98,8 @@ impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
         let needs = match ask.name.as_str() {
             "api.load-balancer" => unless_refused(ask, || {
-                let identifier = Args::of(ask).identifier.into_iter();
-                identifier.map(|it| Need::Access(Access::Read, it)).collect()
+                let named = args::<Args>(ask).and_then(|args| args.identifier);
+                named.into_iter().map(|it| Need::Access(Access::Read, it)).collect()
             }),
             // A list shows what the guest may read and omits the rest, so it needs what it shows.
             "api.list-tagged" => match answer::<Result<Vec<Object>, Error>>(ask) {
@@ -185,11 +178,10 @@ impl Reader {
             "api.reset" => Action::Reset,
             _ => return Vec::new(),
         };
-        let Args { specs, refs, .. } = Args::of(ask);
-        let created = specs.iter().map(|spec| {
-            let details = details(spec, &named);
-            (spec.kind(), spec.name().to_owned(), details)
-        });
+        let Args { specs, refs, .. } = args(ask).unwrap_or_default();
+        let created = specs
+            .iter()
+            .map(|spec| (spec.kind(), spec.name().to_owned(), details(spec, &named)));
         let existing = refs.iter().map(|reference| {
             let details = self.seen.get(reference).map(|spec| details(spec, &named));
             let name = self.name(reference.kind, &reference.identifier);
@@ -211,13 +203,12 @@ impl Reader {
 
     /// What each element of a list needs.
     fn of_each(&self, access: Access, ask: &Ask) -> Vec<Need> {
-        let Args { specs, refs, .. } = Args::of(ask);
-        let created = specs.iter().map(referred);
+        let Args { specs, refs, .. } = args(ask).unwrap_or_default();
         let existing = refs.into_iter().map(|reference| vec![Parent::Resource(reference)]);
         let is_unseen = |owners: &[Parent]| matches!(owners, [Parent::Resource(it)] if !self.seen.contains_key(it));
         let mut answers = answers::<IgnoredAny>(ask);
         let mut needs = Vec::new();
-        for owners in created.chain(existing) {
+        for owners in specs.iter().map(referred).chain(existing) {
             match answers.next() {
                 Some(Err(Error::AccessDenied(what))) => needs.push(Need::Refused(what)),
                 // A missing resource is never refused.
@@ -251,12 +242,9 @@ impl Reader {
 
 /// Where a resource is, and what it is for. `named`: what it calls another one.
 fn details(spec: &Spec, named: impl Fn(Kind, &str) -> String) -> String {
-    let at = |address: &str, port: u16| {
-        if address.contains(':') {
-            format!("[{address}]:{port}")
-        } else {
-            format!("{address}:{port}")
-        }
+    let at = |address: &str, port: u16| match address.contains(':') {
+        true => format!("[{address}]:{port}"),
+        false => format!("{address}:{port}"),
     };
     match spec {
         Spec::Backend(backend) => format!("on {}", backend.load_balancer),
@@ -284,6 +272,5 @@ fn answers<T: DeserializeOwned>(ask: &Ask) -> impl Iterator<Item = Result<T, Err
 fn errors(ask: &Ask) -> impl Iterator<Item = Option<String>> + use<> {
     let answers: Vec<Value> = answer(ask).unwrap_or_default();
     let errors = answers.into_iter().map(|answer| Some(answer.get("Err")?.to_string()));
-    let of_others = ask.answer.is_none().then(|| NO_ANSWER.to_owned());
-    errors.chain(iter::repeat(of_others))
+    errors.chain(iter::repeat(ask.answer.is_none().then(|| NO_ANSWER.to_owned())))
 }

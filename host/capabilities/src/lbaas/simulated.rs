@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
 
@@ -105,15 +106,12 @@ impl Simulated {
 
     /// Handles the entries of a changing list in order. After an entry that returns `RateLimited`, the rest returns the
     /// same, without effect.
-    fn change<E: Serialize, T>(
+    fn change<E: Serialize, T: DeserializeOwned>(
         &self,
         call: &str,
         entries: &[E],
         mut act: impl FnMut(&mut Store, &E) -> Result<T, Error>,
-    ) -> Vec<Result<T, Error>>
-    where
-        Result<T, Error>: for<'de> Deserialize<'de>,
-    {
+    ) -> Vec<Result<T, Error>> {
         let mut turn = self.faults.turn(call);
         if let Some(answer) = turn.list(entries) {
             return answer;
@@ -142,8 +140,7 @@ impl Api for Simulated {
     }
 
     async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
-        let tagged = self.store.lock().tagged(tag, self.clock.now_ms());
-        Ok(tagged)
+        Ok(self.store.lock().tagged(tag, self.clock.now_ms()))
     }
 
     async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
@@ -155,8 +152,7 @@ impl Api for Simulated {
         let store = self.store.lock();
         let mut look = |reference| {
             let stored = || store.objects.get(reference).ok_or(Error::NotFound);
-            let answer = turn.entry(reference);
-            answer.unwrap_or_else(|| Ok(stored()?.object(now_ms)))
+            turn.entry(reference).unwrap_or_else(|| Ok(stored()?.object(now_ms)))
         };
         refs.iter().map(&mut look).collect()
     }

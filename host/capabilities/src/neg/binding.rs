@@ -33,13 +33,16 @@ impl<'a> Guard<'a> {
 /// The HTTP status that Compute Engine returns for an invalid request.
 const BAD_REQUEST: u16 = 400;
 
+/// The number of an operation.
+type Started = wasmtime::Result<Result<u64, Error>>;
+
 impl Host {
     /// The id of the next request, a change of this NEG, after the journal is on the disk: after a crash, that request
     /// must be repeated.
     ///
     /// # Errors
     /// If the journal can't be written; then the request must not be sent.
-    fn request_id<A: Serialize>(&mut self, neg: &NegRef, call: &str, args: &A) -> wasmtime::Result<RequestId> {
+    fn request_id(&mut self, neg: &NegRef, call: &str, args: &impl Serialize) -> wasmtime::Result<RequestId> {
         // Otherwise the request will be refused and changes nothing: a guest on trial must not cause endless disk
         // syncs.
         if self.grants.allow_neg(Access::Write, &neg.name, &neg.zone)
@@ -52,27 +55,18 @@ impl Host {
         }
         // `ask` counts it as the next.
         let number = self.meter.used.imports.saturating_add(1);
-        Ok(RequestId::of(
-            (&self.identity.instance, self.began, number),
-            call,
-            args,
-        )?)
+        let position = (self.identity.instance.as_str(), self.began, number);
+        Ok(RequestId::of(position, call, args)?)
     }
 
     /// Starts an operation on endpoints of the NEG.
-    async fn change(
-        &mut self,
-        attaches: bool,
-        neg: NegRef,
-        endpoints: Vec<Endpoint>,
-    ) -> wasmtime::Result<Result<u64, Error>> {
+    async fn change(&mut self, attaches: bool, neg: NegRef, endpoints: Vec<Endpoint>) -> Started {
         let call = if attaches { "api.attach" } else { "api.detach" };
         let args = args!(neg: NegRef, endpoints: Vec<Endpoint>);
         let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
             let api = guard.neg(Access::Write, &neg)?;
-            let count = endpoints.len();
-            let most = ENDPOINTS_PER_OPERATION_MAX;
+            let (count, most) = (endpoints.len(), ENDPOINTS_PER_OPERATION_MAX);
             if count > most {
                 // Compute Engine would refuse it, too.
                 let text = format!("{count} endpoints in one operation, which takes at most {most}; split them");
@@ -91,25 +85,23 @@ impl api::Host for Host {
         let (call, args) = ("api.ensure", args!(neg: NegRef, subnet: String));
         let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
-            let api = guard.neg(Access::Write, &neg)?;
-            api.ensure(&neg, &subnet, request).await
+            guard.neg(Access::Write, &neg)?.ensure(&neg, &subnet, request).await
         })
         .await
     }
 
     async fn list_endpoints(&mut self, neg: NegRef) -> wasmtime::Result<Result<Vec<Endpoint>, Error>> {
         self.ask("api.list-endpoints", &args!(neg: NegRef), async |mut guard| {
-            let api = guard.neg(Access::Read, &neg)?;
-            api.list_endpoints(&neg).await
+            guard.neg(Access::Read, &neg)?.list_endpoints(&neg).await
         })
         .await
     }
 
-    async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
+    async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> Started {
         self.change(true, neg, endpoints).await
     }
 
-    async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
+    async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> Started {
         self.change(false, neg, endpoints).await
     }
 }

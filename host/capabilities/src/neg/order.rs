@@ -1,9 +1,9 @@
 //! The canonical order of endpoints and NEGs, as in the guest's specification.
 
-use std::cmp::Ordering;
 use std::net::IpAddr;
 
 use super::{Endpoint, NegRef};
+use crate::bindings::order_by;
 
 /// The place of an address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are
 /// ordered by bytes.
@@ -14,39 +14,17 @@ fn place(text: &str) -> (bool, Option<IpAddr>, &str) {
 
 impl Eq for Endpoint {}
 
-/// By `ip`, `ipv6`, `port`, `node`: addresses by number, the rest as bytes.
-impl Ord for Endpoint {
-    fn cmp(&self, other: &Self) -> Ordering {
-        place(&self.ip)
-            .cmp(&place(&other.ip))
-            .then_with(|| place(&self.ipv6).cmp(&place(&other.ipv6)))
-            .then_with(|| (&self.port, &self.node).cmp(&(&other.port, &other.node)))
-    }
-}
-
-impl PartialOrd for Endpoint {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+// Addresses by number, the rest as bytes.
+order_by!(Endpoint, it => (place(&it.ip), place(&it.ipv6), &it.port, &it.node));
 
 impl Eq for NegRef {}
 
-/// By name, then zone.
-impl Ord for NegRef {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (&self.name, &self.zone).cmp(&(&other.name, &other.zone))
-    }
-}
-
-impl PartialOrd for NegRef {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
+order_by!(NegRef, it => (&it.name, &it.zone));
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::cmp::Ordering;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -49,16 +49,10 @@ impl Planned {
     /// # Errors
     /// If its NEG was not read yet, and can't be.
     pub async fn end(&self, operation: u64) -> Result<bool, Error> {
-        let running = self
-            .simulated
-            .0
-            .lock()
-            .operations
-            .get(&operation)
-            .map(|it| it.neg.clone());
-        if let Some(neg) = running {
-            self.read(&neg).await?;
-        }
+        let of = |store: &Store| Some(store.operations.get(&operation)?.neg.clone());
+        let running = of(&self.simulated.0.lock());
+        let Some(neg) = running else { return Ok(false) };
+        self.read(&neg).await?;
         Ok(self.simulated.end(operation, true))
     }
 
@@ -111,15 +105,9 @@ impl Api for Planned {
         self.simulated.list_endpoints(neg).await
     }
 
-    async fn change(
-        &self,
-        attaches: bool,
-        neg: &NegRef,
-        endpoints: &[Endpoint],
-        request: RequestId,
-    ) -> Result<u64, Error> {
+    async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         self.read(neg).await?;
-        self.simulated.change(attaches, neg, endpoints, request).await
+        self.simulated.change(attaches, neg, endpoints, id).await
     }
 }
 

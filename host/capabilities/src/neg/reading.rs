@@ -72,8 +72,7 @@ impl Reading for Reader {
             && let Some(Ended { operation, failure }) = parsed(args)
         {
             let (n, at_ms) = (entry.n, *at_ms);
-            let end = OperationEnd { n, at_ms, failure };
-            self.ends.entry(operation).or_insert(end);
+            self.ends.entry(operation).or_insert(OperationEnd { n, at_ms, failure });
         }
     }
 
@@ -108,15 +107,13 @@ impl Reading for Reader {
         } else {
             let count = counted(endpoints.len(), "endpoint", "endpoints");
             let details = format!("in {zone}: {count}: {}", shown::endpoints(&endpoints));
-            let started = |number| {
-                Some(Operation {
-                    number,
-                    endpoints,
-                    ended: self.ends.get(&number).cloned(),
-                })
+            let started = |number| Operation {
+                number,
+                endpoints,
+                ended: self.ends.get(&number).cloned(),
             };
             let outcome = answer::<Result<u64, Error>>(ask);
-            (details, outcome.map(|number| number.map(started)))
+            (details, outcome.map(|number| number.map(started).map(Some)))
         };
         let (operation, error) = match outcome {
             Some(Ok(operation)) => (operation, None),

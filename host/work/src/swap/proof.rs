@@ -270,7 +270,7 @@ impl Guests {
         Ok(Fetched {
             program: loaded.program,
             bytes: Some(loaded.found.bytes.into()),
-            vouched: match loaded.vouched {
+            vouched: match loaded.found.vouched {
                 Vouched::Host => Some(HOST.to_owned()),
                 Vouched::Key(key) => Some(key.display().to_string()),
                 Vouched::NotAsked => None,

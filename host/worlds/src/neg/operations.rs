@@ -97,15 +97,9 @@ impl Api for Noted {
         noted(&self.unknown, neg, false, self.api.list_endpoints(neg).await)
     }
 
-    async fn change(
-        &self,
-        attaches: bool,
-        neg: &NegRef,
-        endpoints: &[Endpoint],
-        request: RequestId,
-    ) -> Result<u64, Error> {
+    async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         self.check()?;
-        let answer = self.api.change(attaches, neg, endpoints, request).await;
+        let answer = self.api.change(attaches, neg, endpoints, id).await;
         let operation = noted(&self.unknown, neg, true, answer)?;
         let started = Started {
             attaches,

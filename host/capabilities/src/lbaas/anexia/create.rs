@@ -12,35 +12,34 @@
 //! The objects of open intents are searched before the next list by their tag (`leftovers`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use super::http::{Call, Engine, Failure, Fate, if_there};
+use super::http::{Call, Failure, Fate, if_there};
 use super::intents::Intent;
 use super::leftovers::is_foreign;
 use super::list::Children;
-use super::path::Family;
-use super::wire;
-use crate::lbaas::{Error, Object, Spec};
+use super::wire::{self, Family};
+use crate::lbaas::{Error, Kind, Object, Spec};
 use crate::remote::segment;
 
-/// The shared state of the entries of one `create`.
-struct Batch<'a> {
+/// One entry of a `create`.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    call: &'a Call,
+    spec: &'a Spec,
     tags: &'a [String],
-    /// Objects that an entry has adopted, so that no equal entry adopts them, too.
-    taken: Mutex<BTreeSet<String>>,
+    /// Objects that an entry has adopted, so that no equal entry adopts them, too. All entries share it.
+    taken: &'a Mutex<BTreeSet<String>>,
 }
 
 impl Call {
     /// Creates and tags each, in the order of `specs`.
     pub(super) async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
-        let nothing = |problem: String| {
-            let error = Error::Unavailable(format!("nothing created: {problem}"));
-            vec![Err(error); specs.len()]
-        };
+        let nothing =
+            |problem: String| vec![Err(Error::Unavailable(format!("nothing created: {problem}"))); specs.len()];
         if let Some(tag) = tags.iter().find(|tag| segment(tag).is_none()) {
             return nothing(format!("a path can't hold the tag `{tag}`"));
         }
@@ -49,15 +48,17 @@ impl Call {
             Ok(intents) => intents,
             Err(error) => return nothing(format!("what is about to be created can't be written down: {error}")),
         };
-        let taken = Mutex::default();
-        let batch = Batch { tags, taken };
+        let (call, taken) = (self, &Mutex::default());
         let entries = specs.iter().zip(intents).map(|(spec, intent)| {
-            let candidates = match siblings.get(&Family::of(spec)) {
-                Some(Ok(children)) => Ok(children.get(spec.name())),
-                Some(Err(error)) => Err(error.clone()),
-                None => Ok(None),
-            };
-            self.create_one(spec, &batch, candidates, intent)
+            let listed = siblings.get(&Family::of(spec)).map(Result::as_ref).transpose();
+            let named = listed.map(|children| children?.get(spec.name()));
+            Entry {
+                call,
+                spec,
+                tags,
+                taken,
+            }
+            .create(named, intent)
         });
         join_all(entries).await
     }
@@ -78,44 +79,43 @@ impl Call {
         });
         join_all(lists).await.into_iter().collect()
     }
+}
 
-    async fn create_one(
-        &self,
-        spec: &Spec,
-        batch: &Batch<'_>,
-        candidates: Result<Option<&BTreeSet<String>>, Error>,
-        intent: Intent,
-    ) -> Result<Object, Error> {
-        let unaccounted = Unaccounted::new(&self.engine, &Family::of(spec).parent, Some(intent));
-        let orphan = match candidates {
-            Ok(candidates) => self.orphan_of(spec, batch, candidates).await,
-            Err(error) => Err(error),
+impl Entry<'_> {
+    /// `named`: the existing objects with its name, or why they are unknown.
+    async fn create(self, named: Result<Option<&BTreeSet<String>>, &Error>, intent: Intent) -> Result<Object, Error> {
+        let Self { call, spec, tags, .. } = self;
+        let unaccounted = Unaccounted::new(call, &Family::of(spec).parent, Some(intent));
+        let orphan = match named {
+            Ok(named) => self.orphan(named).await,
+            Err(error) => Err(error.clone()),
         };
         match orphan {
             Ok(None) => {}
-            Ok(Some(orphan)) => return self.tag_or_destroy(orphan, batch.tags, unaccounted).await,
+            Ok(Some(orphan)) => return unaccounted.tag_or_destroy(orphan, tags).await,
             Err(error) => {
                 unaccounted.settle();
                 return Err(error);
             }
         }
-        match self.post_spec(spec, batch).await {
+        match self.post().await {
             Ok((_, Ok(object))) => {
-                let object = self.tag_or_destroy(object, batch.tags, unaccounted).await?;
+                let object = unaccounted.tag_or_destroy(object, tags).await?;
                 if spec.kind().child().is_some() {
                     // All its children are this process's own, until others may act.
-                    let epoch = self.fence.epoch();
-                    self.engine.created_parents.insert(epoch, &object.identifier);
+                    let epoch = call.fence.epoch();
+                    call.engine.created_parents.insert(epoch, &object.identifier);
                 }
                 Ok(object)
             }
-            Ok((identifier, Err(error))) => Err(self.destroy_untagged(spec, &identifier, error, unaccounted).await),
+            Ok((identifier, Err(error))) => Err(unaccounted.destroy_untagged(spec.kind(), &identifier, error).await),
             // It may have had its effect without an answer.
             Err(lost) if matches!(lost.fate, Fate::Lost | Fate::TimedOut) => {
-                self.recover(spec, batch, unaccounted, lost.error).await
+                self.recover(unaccounted, lost.error).await
             }
             Err(failure) => {
-                if failure.is_without_effect() {
+                // Without effect, unless the Engine had an internal error halfway.
+                if failure.fate != Fate::Answered || !matches!(failure.error, Error::Unavailable(_)) {
                     unaccounted.settle();
                 }
                 Err(failure.error)
@@ -124,75 +124,65 @@ impl Call {
     }
 
     /// Handles a POST without an answer: finds the object that it made, or posts once more.
-    async fn recover(
-        &self,
-        spec: &Spec,
-        batch: &Batch<'_>,
-        unaccounted: Unaccounted,
-        lost: Error,
-    ) -> Result<Object, Error> {
+    async fn recover(self, unaccounted: Unaccounted<'_>, lost: Error) -> Result<Object, Error> {
+        let Self { call, spec, tags, .. } = self;
         let family = Family::of(spec);
         if family.parent.is_empty() {
             return Err(lost);
         }
-        for pause in self.engine.pauses.tries {
+        for pause in call.engine.pauses.tries {
             sleep(pause).await;
-            let children = self.children_by_name(&family).await?;
-            if let Some(found) = self.orphan_of(spec, batch, children.get(spec.name())).await? {
-                return self.tag_or_destroy(found, batch.tags, unaccounted).await;
+            let children = call.children_by_name(&family).await?;
+            if let Some(found) = self.orphan(children.get(spec.name())).await? {
+                return unaccounted.tag_or_destroy(found, tags).await;
             }
         }
         let (kind, name) = (spec.kind().name(), spec.name());
         tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
         // `unaccounted` is never settled from here on: the object of the first POST may still appear.
-        let (identifier, object) = self.post_spec(spec, batch).await?;
-        let second = Unaccounted::new(&self.engine, &family.parent, None);
+        let (identifier, object) = self.post().await?;
+        let second = Unaccounted::new(call, &family.parent, None);
         match object {
-            Ok(object) => self.tag_or_destroy(object, batch.tags, second).await,
-            Err(error) => Err(self.destroy_untagged(spec, &identifier, error, second).await),
+            Ok(object) => second.tag_or_destroy(object, tags).await,
+            Err(error) => Err(second.destroy_untagged(spec.kind(), &identifier, error).await),
         }
     }
 
     /// The identifier of the object that the Engine created, and the object. It exists even if the contract can't
     /// express it.
-    async fn post_spec(&self, spec: &Spec, batch: &Batch<'_>) -> Result<(String, Result<Object, Error>), Failure> {
+    async fn post(self) -> Result<(String, Result<Object, Error>), Failure> {
+        let Self { call, spec, .. } = self;
         let path = spec.kind().names().path;
-        let answer = self.post(path, wire::creation(spec)).await?;
+        let answer = call.post(path, wire::creation(spec)).await?;
         let Some(identifier) = wire::identifier(&answer) else {
-            let error = self.unusable(format!("POST {path}: the answer holds no `identifier`"));
+            let error = call.unusable(format!("POST {path}: the answer holds no `identifier`"));
             let fate = Fate::Lost;
             return Err(Failure { error, fate });
         };
-        batch.taken.lock().insert(identifier.to_owned());
-        let object = wire::object(spec.kind(), &answer).map_err(|problem| self.unusable(problem));
+        self.taken.lock().insert(identifier.to_owned());
+        let object = wire::object(spec.kind(), &answer).map_err(|problem| call.unusable(problem));
         Ok((identifier.to_owned(), object))
     }
 
     /// The first candidate that equals the spec and belongs to no other Service.
-    async fn orphan_of(
-        &self,
-        spec: &Spec,
-        batch: &Batch<'_>,
-        candidates: Option<&BTreeSet<String>>,
-    ) -> Result<Option<Object>, Error> {
+    async fn orphan(self, candidates: Option<&BTreeSet<String>>) -> Result<Option<Object>, Error> {
+        let Self { call, spec, .. } = self;
         for identifier in candidates.into_iter().flatten() {
-            if batch.taken.lock().contains(identifier) {
+            if self.taken.lock().contains(identifier) {
                 continue;
             }
-            let Some(answer) = if_there(self.get(spec.kind().names().path, identifier).await)? else {
+            let Some(answer) = if_there(call.get(spec.kind().names().path, identifier).await)? else {
                 continue;
             };
             // An unreadable object can't equal the spec.
-            let Ok(existing) = wire::object(spec.kind(), &answer) else {
+            let existing = wire::object(spec.kind(), &answer).ok();
+            let Some(existing) = existing.filter(|existing| wire::same(spec, &existing.spec)) else {
                 continue;
             };
-            if !wire::same(spec, &existing.spec) {
-                continue;
-            }
-            let Some(tags) = self.tags(identifier).await? else {
+            let Some(tags) = call.tags(identifier).await? else {
                 continue;
             };
-            if !is_foreign(&tags, batch.tags) && batch.taken.lock().insert(identifier.clone()) {
+            if !is_foreign(&tags, self.tags) && self.taken.lock().insert(identifier.clone()) {
                 let (kind, name) = (spec.kind().name(), spec.name());
                 tracing::info!(
                     kind,
@@ -204,40 +194,6 @@ impl Call {
             }
         }
         Ok(None)
-    }
-
-    /// Gives an object all tags. An object that can't be tagged must not remain.
-    pub(super) async fn tag_or_destroy(
-        &self,
-        object: Object,
-        tags: &[String],
-        unaccounted: Unaccounted,
-    ) -> Result<Object, Error> {
-        let spec = &object.spec;
-        let identifier = &object.identifier;
-        for tag in tags {
-            if let Err(Failure { error, .. }) = self.tag(identifier, tag).await {
-                return Err(self.destroy_untagged(spec, identifier, error, unaccounted).await);
-            }
-        }
-        unaccounted.settle();
-        Ok(object)
-    }
-
-    /// Destroys an object that lacks its tags, and returns the reason.
-    async fn destroy_untagged(&self, spec: &Spec, identifier: &str, reason: Error, unaccounted: Unaccounted) -> Error {
-        let kind = spec.kind();
-        match if_there(self.delete(kind.names().path, identifier).await) {
-            Ok(_) => unaccounted.settle(),
-            Err(error) => tracing::error!(
-                kind = kind.name(),
-                identifier,
-                ?reason,
-                ?error,
-                "left an object without its tags: it could not be destroyed; it is looked for before the next list by its tag",
-            ),
-        }
-        reason
     }
 }
 
@@ -281,18 +237,18 @@ impl CreatedParents {
 
 /// A child's pending creation. If it is dropped unsettled (also when its call is dropped), its parent is forgotten and
 /// its intent stays open.
-pub(super) struct Unaccounted {
-    engine: Arc<Engine>,
+pub(super) struct Unaccounted<'a> {
+    call: &'a Call,
     parent: String,
     intent: Option<Intent>,
     is_accounted: bool,
 }
 
-impl Unaccounted {
+impl<'a> Unaccounted<'a> {
     /// `intent` is `None` if that of an earlier request for the same child stays open in any case.
-    pub(super) fn new(engine: &Arc<Engine>, parent: &str, intent: Option<Intent>) -> Self {
+    pub(super) fn new(call: &'a Call, parent: &str, intent: Option<Intent>) -> Self {
         Self {
-            engine: Arc::clone(engine),
+            call,
             parent: parent.to_owned(),
             intent,
             is_accounted: false,
@@ -300,20 +256,48 @@ impl Unaccounted {
     }
 
     /// The child carries its tags, or certainly does not exist.
-    pub(super) fn settle(mut self) {
+    fn settle(mut self) {
         self.is_accounted = true;
         if let Some(intent) = self.intent {
-            self.engine.intents.settle(intent);
+            self.call.engine.intents.settle(intent);
         }
+    }
+
+    /// Gives the child all tags. A child that can't be tagged must not remain.
+    pub(super) async fn tag_or_destroy(self, object: Object, tags: &[String]) -> Result<Object, Error> {
+        for tag in tags {
+            if let Err(Failure { error, .. }) = self.call.tag(&object.identifier, tag).await {
+                return Err(self
+                    .destroy_untagged(object.spec.kind(), &object.identifier, error)
+                    .await);
+            }
+        }
+        self.settle();
+        Ok(object)
+    }
+
+    /// Destroys the child, which lacks its tags, and returns the reason.
+    async fn destroy_untagged(self, kind: Kind, identifier: &str, reason: Error) -> Error {
+        match if_there(self.call.change(kind, identifier, None).await) {
+            Ok(_) => self.settle(),
+            Err(error) => tracing::error!(
+                kind = kind.name(),
+                identifier,
+                ?reason,
+                ?error,
+                "left an object without its tags: it could not be destroyed; it is looked for before the next list by its tag",
+            ),
+        }
+        reason
     }
 }
 
-impl Drop for Unaccounted {
+impl Drop for Unaccounted<'_> {
     fn drop(&mut self) {
         if !self.is_accounted {
-            self.engine.created_parents.remove(&self.parent);
+            self.call.engine.created_parents.remove(&self.parent);
             if let Some(intent) = self.intent {
-                self.engine.intents.leave_open(intent);
+                self.call.engine.intents.leave_open(intent);
             }
         }
     }

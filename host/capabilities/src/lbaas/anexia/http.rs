@@ -11,17 +11,16 @@ use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread};
+use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble};
 use trueup_base::http::limit::{self, RateLimit};
 use trueup_base::http::secret::Secret;
 
 use super::create::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
-use super::path;
 use super::token::Token;
 use super::wire;
-use crate::lbaas::Error;
+use crate::lbaas::{Error, Kind};
 use crate::remote::{ERROR_BODY_MAX_BYTES, segment};
 
 /// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.
@@ -84,7 +83,7 @@ pub(super) struct Call {
     /// Pinned to the epoch of the decision.
     pub(super) fence: Fence,
     /// The first rate-limited answer sets this: until when, if the Engine said so.
-    limited: OnceLock<Option<Instant>>,
+    pub(super) limited: OnceLock<Option<Instant>>,
 }
 
 /// Why a request did not succeed.
@@ -116,16 +115,6 @@ impl Failure {
         let fate = Fate::Withheld;
         Self { error, fate }
     }
-
-    /// Whether the request certainly had no effect.
-    pub(super) fn is_without_effect(&self) -> bool {
-        match self.fate {
-            Fate::Withheld | Fate::NotConnected => true,
-            Fate::Lost | Fate::TimedOut => false,
-            // The Engine may have had an internal error halfway.
-            Fate::Answered => !matches!(self.error, Error::Unavailable(_)),
-        }
-    }
 }
 
 impl From<Failure> for Error {
@@ -150,7 +139,7 @@ impl Request {
     fn new(method: Method, target: String, label: &'static str, body: Option<Value>) -> Self {
         Self {
             // Objects are read and created; all else is only changed.
-            wants_json: method == Method::GET || (method == Method::POST && label != path::TAGS_LABEL),
+            wants_json: method == Method::GET || (method == Method::POST && label != wire::TAGS_LABEL),
             method,
             target,
             label,
@@ -166,19 +155,17 @@ impl Request {
 }
 
 impl Call {
-    /// Sends nothing in an epoch after that of `fence`, or after the current one.
-    pub(super) fn new(engine: &Arc<Engine>, fence: &Fence) -> Self {
-        Self {
-            engine: Arc::clone(engine),
-            fence: fence.of_this_epoch(),
-            limited: OnceLock::new(),
-        }
-    }
-
     /// Reads one resource.
     pub(super) async fn get(&self, collection: &'static str, identifier: &str) -> Result<Value, Failure> {
         let target = item(collection, identifier)?;
-        self.repeated(&Request::new(Method::GET, target, collection, None))
+        self.repeated(Request::new(Method::GET, target, collection, None)).await
+    }
+
+    /// Updates a resource, or destroys it.
+    pub(super) async fn change(&self, of: Kind, identifier: &str, to: Option<Value>) -> Result<Value, Failure> {
+        let path = of.names().path;
+        let method = if to.is_some() { Method::PUT } else { Method::DELETE };
+        self.repeated(Request::new(method, item(path, identifier)?, path, to))
             .await
     }
 
@@ -186,35 +173,19 @@ impl Call {
     pub(super) async fn get_page(&self, collection: &'static str, query: &str, page: u64) -> Result<Value, Failure> {
         let limit = self.engine.page_size;
         let target = format!("{collection}?{query}&page={page}&limit={limit}");
-        self.repeated(&Request::new(Method::GET, target, collection, None))
-            .await
+        self.repeated(Request::new(Method::GET, target, collection, None)).await
     }
 
     /// Creates a resource with one request, which is never simply repeated.
     pub(super) async fn post(&self, collection: &'static str, body: Value) -> Result<Value, Failure> {
-        let target = collection.to_owned();
-        self.send(&Request::new(Method::POST, target, collection, Some(body)))
-            .await
-    }
-
-    /// Updates a resource.
-    pub(super) async fn put(&self, collection: &'static str, identifier: &str, body: Value) -> Result<(), Failure> {
-        let target = item(collection, identifier)?;
-        let request = Request::new(Method::PUT, target, collection, Some(body));
-        self.repeated(&request).await.map(drop)
-    }
-
-    /// Destroys a resource.
-    pub(super) async fn delete(&self, collection: &'static str, identifier: &str) -> Result<(), Failure> {
-        let target = item(collection, identifier)?;
-        let request = Request::new(Method::DELETE, target, collection, None);
-        self.repeated(&request).await.map(drop)
+        let request = Request::new(Method::POST, collection.to_owned(), collection, Some(body));
+        self.send(&request).await
     }
 
     /// Tags a resource, which may carry the tag already.
     pub(super) async fn tag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
         let body = Value::from("");
-        let request = Request::new(Method::POST, tag_target(identifier, tag)?, path::TAGS_LABEL, Some(body));
+        let request = Request::new(Method::POST, tag_target(identifier, tag)?, wire::TAGS_LABEL, Some(body));
         let _alone = self.engine.tagging.lock().await;
         let mut tries = 1;
         loop {
@@ -228,7 +199,7 @@ impl Call {
                 }
                 // The tag already exists, or is not valid.
                 Error::Refused((422, _)) => {
-                    let answer = self.get(path::RESOURCES, identifier).await?;
+                    let answer = self.get(wire::RESOURCES, identifier).await?;
                     let has_it = wire::tags(&answer).is_ok_and(|tags| tags.iter().any(|it| it == tag));
                     return if has_it { Ok(()) } else { Err(failure) };
                 }
@@ -239,17 +210,17 @@ impl Call {
 
     /// Removes a tag from a resource, which need not carry it.
     pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
-        let request = Request::new(Method::DELETE, tag_target(identifier, tag)?, path::TAGS_LABEL, None);
+        let request = Request::new(Method::DELETE, tag_target(identifier, tag)?, wire::TAGS_LABEL, None);
         let _alone = self.engine.tagging.lock().await;
-        if_there(self.repeated(&request).await).map(drop)
+        if_there(self.repeated(request).await).map(drop)
     }
 
     /// Sends an idempotent request, and repeats it while that is useful.
-    async fn repeated(&self, request: &Request) -> Result<Value, Failure> {
+    async fn repeated(&self, request: Request) -> Result<Value, Failure> {
         let mut pauses = self.engine.pauses.tries.into_iter();
         let mut tried_before = false;
         loop {
-            let failure = match self.send(request).await {
+            let failure = match self.send(&request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -281,10 +252,8 @@ impl Call {
 
     /// Sends a request as soon as one of the host's request slots is free.
     async fn send_with(&self, request: &Request, token: &Secret) -> Result<Value, Failure> {
-        let Ok(_permit) = self.engine.permits.acquire().await else {
-            let text = "the host does not send requests any more".to_owned();
-            return Err(Failure::withheld(Error::Unavailable(text)));
-        };
+        // Fails only if the semaphore is closed, which never happens.
+        let _permit = self.engine.permits.acquire().await;
         // During this wait a lease may have ended and another may have begun.
         if !self.fence.may_act() {
             let text = format!("{}: {NOT_SENT}", request.shown());
@@ -303,21 +272,25 @@ impl Call {
         let media_type = if is_read { ACCEPT } else { CONTENT_TYPE };
         let headers = [(AUTHORIZATION, token.header()), (media_type, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let client = &self.engine.client;
-        let method = request.method.clone();
+        let (client, method) = (&self.engine.client, request.method.clone());
         let sent = client.send(&self.fence, method, &url, headers, body).await;
-        let answer = sent.map_err(|trouble| {
+        let mut answer = sent.map_err(|trouble| {
             let failure = self.unanswered(request, trouble);
             let is_timeout = failure.fate == Fate::TimedOut;
             meter.status = if is_timeout { "timeout" } else { "connection" }.to_owned();
             failure
         })?;
         meter.status = answer.status.as_str().to_owned();
-        if answer.status.is_success() {
-            self.success(request, answer).await
-        } else {
-            Err(self.refusal(request, answer).await)
+        if !answer.status.is_success() {
+            return Err(self.refusal(request, answer).await);
         }
+        if !request.wants_json {
+            // Only so that the connection can serve the next request.
+            drop(answer.read(ANSWER_MAX_BYTES).await);
+            return Ok(Value::Null);
+        }
+        let json = answer.json(ANSWER_MAX_BYTES).await;
+        json.map_err(|trouble| self.unanswered(request, trouble))
     }
 
     /// Fails during a rate limit of the Engine, and for the rest of a call that was rate-limited once.
@@ -332,27 +305,6 @@ impl Call {
             Some(until) => Err(Error::RateLimited(until.map(|until| limit::left_ms(until, now)))),
             None => Ok(()),
         }
-    }
-
-    /// Reads the body of a successful answer.
-    async fn success(&self, request: &Request, mut answer: Answer) -> Result<Value, Failure> {
-        if !request.wants_json {
-            // Only so that the connection can serve the next request.
-            drop(answer.read(ANSWER_MAX_BYTES).await);
-            return Ok(Value::Null);
-        }
-        let unusable = |problem: String| {
-            let text = self.engine.token.scrub(format!("{}: {problem}", request.shown()));
-            // A creation with an unreadable answer counts as lost: it made an unknown object.
-            let is_creation = request.method == Method::POST;
-            let fate = if is_creation { Fate::Lost } else { Fate::Answered };
-            let error = Error::Unavailable(text);
-            Failure { error, fate }
-        };
-        answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
-            Unread::Unusable(problem) => unusable(problem),
-            Unread::Broken(trouble) => self.unanswered(request, trouble),
-        })
     }
 
     /// Interprets an unsuccessful answer.
@@ -385,15 +337,13 @@ impl Call {
     fn note_rate_limit(&self, answer: &Answer) -> Option<u64> {
         let wait_ms = answer.retry_after_ms();
         let until = wait_ms.map(|wait_ms| limit::end_of(wait_ms, Instant::now()));
-        if let Some(until) = until {
-            self.engine.rate_limit.extend(until);
-        }
+        self.engine.rate_limit.extend(until);
         // Ignore the error: an earlier answer to this call has already set it.
         let _ = self.limited.set(until);
         wait_ms
     }
 
-    /// Interprets a request without a (whole) answer.
+    /// Interprets a request without a (whole, usable) answer.
     fn unanswered(&self, request: &Request, trouble: Trouble) -> Failure {
         let fate = match &trouble {
             Trouble::Unsendable(_) => Fate::Withheld,
@@ -401,9 +351,11 @@ impl Call {
             Trouble::NotConnectedInTime | Trouble::NotConnected(_) => Fate::NotConnected,
             Trouble::Fenced(_) | Trouble::TimedOut => Fate::TimedOut,
             Trouble::Broken(_) => Fate::Lost,
+            // A creation with an unreadable answer counts as lost: it made an unknown object.
+            Trouble::Unusable(_) if request.method == Method::POST => Fate::Lost,
+            Trouble::Unusable(_) => Fate::Answered,
         };
-        let text = format!("{}: {}", request.shown(), trouble.text(self.engine.times));
-        let error = self.unusable(text);
+        let error = self.unusable(format!("{}: {}", request.shown(), trouble.text(self.engine.times)));
         Failure { error, fate }
     }
 
@@ -430,7 +382,7 @@ fn item(collection: &'static str, identifier: &str) -> Result<String, Failure> {
 /// The path of one resource's tag.
 fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {
     let tag = segment(tag).ok_or(Failure::withheld(Error::NotFound))?;
-    Ok(format!("{}/tags/{tag}", item(path::RESOURCES, identifier)?))
+    Ok(format!("{}/tags/{tag}", item(wire::RESOURCES, identifier)?))
 }
 
 /// Counts one request, even if its caller no longer waits.

@@ -60,20 +60,20 @@ struct Batches {
     open: BTreeMap<Intent, Entry>,
 }
 
-struct Entry {
-    spec: Spec,
-    tags: Vec<String>,
+/// One object that may have been created without its tags.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) spec: Spec,
+    pub(super) tags: Vec<String>,
     /// An object that does not exist at this time will not appear later. `None` while its creation is running.
     late_from: Option<Instant>,
 }
 
-/// One object that may have been created without its tags.
-pub(super) struct Sought {
-    pub(super) intent: Intent,
-    pub(super) spec: Spec,
-    pub(super) tags: Vec<String>,
-    /// An object that does not exist now will not appear later.
-    pub(super) is_late: bool,
+impl Entry {
+    /// Whether an object that does not exist at this time will not appear later.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.late_from.is_some_and(|late_from| now >= late_from)
+    }
 }
 
 /// The intent to create one object: the number of its `create`, and its place in it. It stays open unless it is
@@ -91,11 +91,9 @@ impl Intents {
             request_timeout,
             ..Self::default()
         };
-        if let Some(folder) = folder {
-            intents
-                .load(folder)
-                .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", folder.display())))?;
-        }
+        let Some(folder) = folder else { return Ok(intents) };
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("reading {}: {error}", folder.display()));
+        intents.load(folder).map_err(failed)?;
         Ok(intents)
     }
 
@@ -104,14 +102,14 @@ impl Intents {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             files => files?,
         };
-        let (mut open, mut is_whole, mut next) = (BTreeMap::new(), true, 0);
+        let (mut batches, mut is_whole) = (Batches::default(), true);
         for file in files {
             let path = file?.path();
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
             let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-            next = number.map_or(next, |number| next.max(number.saturating_add(1)));
+            batches.next = batches.next.max(number.map_or(0, |number| number.saturating_add(1)));
             let text = match std::fs::read(&path) {
                 // A running host has settled it meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -119,7 +117,7 @@ impl Intents {
             };
             match (number, serde_json::from_slice::<Written>(&text)) {
                 (Some(number), Ok(written)) => {
-                    open.extend(self.entries_of(number, written));
+                    batches.open.extend(self.entries_of(number, written));
                     continue;
                 }
                 // Truncated before any request was sent.
@@ -135,7 +133,7 @@ impl Intents {
             self.damaged.push(path);
         }
         self.complete = AtomicBool::new(is_whole && folder.join(COMPLETE).exists());
-        self.batches = Mutex::new(Batches { next, open });
+        self.batches = Mutex::new(batches);
         Ok(())
     }
 
@@ -170,20 +168,10 @@ impl Intents {
     }
 
     /// The objects that may have been created for this tag without being tagged.
-    pub(super) fn of_tag(&self, tag: &str) -> Vec<Sought> {
-        let now = Instant::now();
-        let batches = self.batches.lock();
-        let of_tag = batches
-            .open
-            .iter()
-            .filter(|(_, entry)| entry.tags.iter().any(|it| it == tag));
-        let sought = of_tag.map(|(intent, entry)| Sought {
-            intent: *intent,
-            spec: entry.spec.clone(),
-            tags: entry.tags.clone(),
-            is_late: entry.late_from.is_some_and(|late_from| now >= late_from),
-        });
-        sought.collect()
+    pub(super) fn of_tag(&self, tag: &str) -> Vec<(Intent, Entry)> {
+        let open = &self.batches.lock().open;
+        let of_tag = open.iter().filter(|(_, entry)| entry.tags.iter().any(|it| it == tag));
+        of_tag.map(|(intent, entry)| (*intent, entry.clone())).collect()
     }
 
     /// The object carries its tags, or certainly does not exist.
@@ -191,8 +179,7 @@ impl Intents {
         let (number, _) = intent;
         {
             let open = &mut self.batches.lock().open;
-            let was_open = open.remove(&intent).is_some();
-            if !was_open || open.range((number, 0)..=(number, usize::MAX)).next().is_some() {
+            if open.remove(&intent).is_none() || open.range((number, 0)..=(number, usize::MAX)).next().is_some() {
                 return;
             }
         }
@@ -203,9 +190,8 @@ impl Intents {
 
     /// No more requests are sent for it: if the object does not appear soon, it never will.
     pub(super) fn leave_open(&self, intent: Intent) {
-        let late_from = Instant::now() + self.request_timeout;
         if let Some(entry) = self.batches.lock().open.get_mut(&intent) {
-            entry.late_from = Some(late_from);
+            entry.late_from = Some(Instant::now() + self.request_timeout);
         }
     }
 
@@ -221,8 +207,7 @@ impl Intents {
         }
         let Some(folder) = &self.folder else { return };
         let noted = write(&folder.join(COMPLETE), b"");
-        let removed = self.damaged.iter().try_for_each(|path| remove(path));
-        if let Err(error) = noted.and(removed) {
+        if let Err(error) = noted.and(self.damaged.iter().try_for_each(|path| remove(path))) {
             tracing::warn!("after the next start each Service is looked at by name again: {error}");
         }
     }
@@ -276,7 +261,7 @@ mod tests {
 
     fn names(intents: &Intents) -> Vec<String> {
         let sought = intents.of_tag(TAG);
-        sought.iter().map(|sought| sought.spec.name().to_owned()).collect()
+        sought.iter().map(|(_, entry)| entry.spec.name().to_owned()).collect()
     }
 
     #[tokio::test]
@@ -295,7 +280,7 @@ mod tests {
         let again = open(&folder);
         assert_eq!(names(&again), ["c", "d"]);
         assert!(again.of_tag("another").is_empty());
-        again.of_tag(TAG).iter().for_each(|sought| again.settle(sought.intent));
+        again.of_tag(TAG).iter().for_each(|(intent, _)| again.settle(*intent));
         assert_eq!(names(&open(&folder)), [""; 0]);
         // Numbers do not repeat while a file has one.
         let begun = again.begin(&[backend("e")], &tags).await.unwrap();
@@ -309,7 +294,7 @@ mod tests {
         let open = |folder| Intents::open(Some(folder), timeout).unwrap();
         let intents = open(folder.path());
         let begun = intents.begin(&[backend("a")], &[TAG.to_owned()]).await.unwrap();
-        let is_late = |intents: &Intents| intents.of_tag(TAG)[0].is_late;
+        let is_late = |intents: &Intents| intents.of_tag(TAG)[0].1.is_late(Instant::now());
         let again = open(folder.path());
         assert!(!is_late(&again));
         tokio::time::sleep(2 * timeout).await;

@@ -9,7 +9,7 @@
 //!
 //! The second case is for objects of other hosts, whose intents are on their disks: once per Service and epoch.
 
-use std::collections::btree_map::Entry;
+use std::collections::btree_map;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,9 @@ use tokio::time::Instant;
 
 use super::create::Unaccounted;
 use super::http::{Call, if_there};
-use super::intents::{Intent, Sought};
+use super::intents::{Entry, Intent};
 use super::list::Children;
-use super::path::Family;
-use super::wire;
+use super::wire::{self, Family};
 use crate::lbaas::{Error, Kind, Object, Parent, referred};
 
 /// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.
@@ -139,16 +138,16 @@ impl Call {
                 name = object.spec.name(),
                 "tagging an object that was created without its tags"
             );
-            let unaccounted = Unaccounted::new(&self.engine, &Family::of(&object.spec).parent, intent);
-            match self.tag_or_destroy(object, &tags, unaccounted).await {
+            let unaccounted = Unaccounted::new(self, &Family::of(&object.spec).parent, intent);
+            match unaccounted.tag_or_destroy(object, &tags).await {
                 // The object is gone, or the failure to destroy it was reported: continue with the others.
                 Ok(_) | Err(Error::NotFound | Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        look.late
-            .into_iter()
-            .for_each(|intent| self.engine.intents.settle(intent));
+        for intent in look.late {
+            self.engine.intents.settle(intent);
+        }
         if let Some(owned) = owned.filter(|_| look.by_name) {
             self.engine.looks.note(self.fence.epoch(), &owned.name_suffix);
         }
@@ -157,6 +156,8 @@ impl Call {
 
     /// Looks for objects that were created for this tag but do not carry it. Changes nothing.
     pub(super) async fn look(&self, tag: &str, owned: Option<&Owned>) -> Result<Look, Error> {
+        // What is late must be so before anything is looked up.
+        let now = Instant::now();
         let sought = self.engine.intents.of_tag(tag);
         let epoch = self.fence.epoch();
         // A host that runs alone has only one epoch. If others act, this host's intents do not cover their objects.
@@ -183,7 +184,7 @@ impl Call {
         // Whether the object is below one that is tagged, or sends its traffic there.
         let refers = |object: &Object| referred(&object.spec).iter().any(is_tagged);
         let mut seen = tagged.clone();
-        self.look_for_intents(sought, &mut seen, &mut look).await?;
+        self.look_for_intents((sought, now), &mut seen, &mut look).await?;
         for (kind, identifier) in named {
             if !seen.insert(identifier.clone()) {
                 continue;
@@ -200,35 +201,34 @@ impl Call {
 
     async fn look_for_intents(
         &self,
-        sought: Vec<Sought>,
+        (sought, now): (Vec<(Intent, Entry)>, Instant),
         seen: &mut BTreeSet<String>,
         look: &mut Look,
     ) -> Result<(), Error> {
         let mut lists: BTreeMap<Family, Children> = BTreeMap::new();
-        for one in sought {
-            let family = Family::of(&one.spec);
+        for (intent, entry) in sought {
+            let is_late = entry.is_late(now);
+            let Entry { spec, tags, .. } = entry;
+            let family = Family::of(&spec);
             let children = match lists.entry(family.clone()) {
-                Entry::Occupied(listed) => listed.into_mut(),
-                Entry::Vacant(place) => place.insert(self.children_if_any(&family).await?),
+                btree_map::Entry::Occupied(listed) => listed.into_mut(),
+                btree_map::Entry::Vacant(place) => place.insert(self.children_if_any(&family).await?),
             };
             let mut found = None;
-            let named = children.get(one.spec.name()).into_iter().flatten();
+            let named = children.get(spec.name()).into_iter().flatten();
             for identifier in named.filter(|identifier| !seen.contains(*identifier)) {
-                let object = self.untagged(one.spec.kind(), identifier, &one.tags).await?;
-                found = object.filter(|object| wire::same(&one.spec, &object.spec));
+                let object = self.untagged(spec.kind(), identifier, &tags).await?;
+                found = object.filter(|object| wire::same(&spec, &object.spec));
                 if found.is_some() {
                     break;
                 }
             }
-            match found {
-                Some(object) => {
-                    seen.insert(object.identifier.clone());
-                    let tags = one.tags;
-                    let intent = Some(one.intent);
-                    look.found.push(Leftover { object, tags, intent });
-                }
-                None if one.is_late => look.late.push(one.intent),
-                None => {}
+            if let Some(object) = found {
+                seen.insert(object.identifier.clone());
+                let intent = Some(intent);
+                look.found.push(Leftover { object, tags, intent });
+            } else if is_late {
+                look.late.push(intent);
             }
         }
         Ok(())
@@ -243,16 +243,12 @@ impl Call {
                 named.extend(owned.named(kind, &children));
             }
         }
-        let below = named
-            .iter()
-            .filter_map(|(kind, id)| Some(Family::below(kind.child()?, id)));
-        let lists = below.map(|family| async move {
-            let children = self.children_if_any(&family).await?;
-            Ok::<_, Error>((family.kind, children))
+        let below = named.iter().filter_map(|(kind, id)| Some((kind.child()?, id)));
+        let lists = below.map(|(kind, id)| async move {
+            Ok::<_, Error>(owned.named(kind, &self.children_if_any(&Family::below(kind, id)).await?))
         });
-        for (kind, children) in try_join_all(lists).await? {
-            named.extend(owned.named(kind, &children));
-        }
+        let below = try_join_all(lists).await?;
+        named.extend(below.into_iter().flatten());
         Ok(named)
     }
 
@@ -308,7 +304,7 @@ impl Owned {
                 .is_some_and(|before| before.is_empty() || before.ends_with('.'))
         };
         let ours = children.iter().filter(|(name, _)| is_ours(name));
-        ours.flat_map(|(_, identifiers)| identifiers.iter().map(|identifier| (kind, identifier.clone())))
-            .collect()
+        let ours = ours.flat_map(|(_, identifiers)| identifiers);
+        ours.map(|identifier| (kind, identifier.clone())).collect()
     }
 }

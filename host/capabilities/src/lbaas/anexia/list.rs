@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::try_join_all;
 
+use super::Anexia;
 use super::http::{Call, if_there};
 use super::leftovers::SERVICE_TAG_PREFIX;
-use super::path::{Family, RESOURCES};
-use super::wire::{self, Entry};
+use super::wire::{self, Entry, Family, RESOURCES};
 use crate::lbaas::{Error, Kind, Object};
 use crate::remote::encode;
 
@@ -19,36 +19,41 @@ pub(super) const PAGES_MAX: u64 = 10_000;
 /// The resources of one family: identifiers by name.
 pub(super) type Children = BTreeMap<String, BTreeSet<String>>;
 
-impl Call {
-    /// As [`super::Anexia::orphans`].
-    pub(super) async fn orphans(
+impl Anexia {
+    /// Children of the load balancers, direct or not, of none of the Services with these UIDs, by kind then identifier.
+    /// Each with the UID of the Service whose tag it carries: another cluster's, or one that is gone. `None`: a host
+    /// created it and never came back to tag it, or people made it by hand. Changes nothing.
+    pub async fn orphans(
         &self,
         load_balancers: &[String],
-        uids: &BTreeSet<String>,
+        uids: BTreeSet<String>,
     ) -> Result<Vec<(Object, Option<String>)>, Error> {
+        let (call, uids) = (&self.call(), &uids);
         let load_balancers: BTreeSet<&str> = load_balancers.iter().map(String::as_str).collect();
         let kinds = [Kind::Backend, Kind::Frontend];
         let first = load_balancers.into_iter().flat_map(|id| kinds.map(|kind| (kind, id)));
-        let first = self.children(first).await?;
+        let first = call.children(first).await?;
         let second = first.iter().filter_map(|(kind, id)| Some((kind.child()?, id.as_str())));
-        let second = self.children(second).await?;
+        let second = call.children(second).await?;
         let reads = first.iter().chain(&second).map(|(kind, identifier)| async move {
             // `None`: it is gone meanwhile.
-            let Some(tags) = self.tags(identifier).await? else {
+            let Some(tags) = call.tags(identifier).await? else {
                 return Ok::<_, Error>(None);
             };
             let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
             if of.clone().any(|uid| uids.contains(uid)) {
                 return Ok(None);
             }
-            let object = if_there(self.read(*kind, identifier).await)?;
+            let object = if_there(call.read(*kind, identifier).await)?;
             Ok(object.map(|object| (object, of.next().map(str::to_owned))))
         });
         let mut orphans: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
         orphans.sort_by_cached_key(|(object, _)| object.reference());
         Ok(orphans)
     }
+}
 
+impl Call {
     /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
     pub(super) async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
         let reads = self.tagged(tag).await?.into_iter().map(|entry| async move {
@@ -93,8 +98,7 @@ impl Call {
 
     /// A resource in full.
     pub(super) async fn read(&self, kind: Kind, identifier: &str) -> Result<Object, Error> {
-        let answer = self.get(kind.names().path, identifier).await?;
-        wire::object(kind, &answer).map_err(|problem| self.unusable(problem))
+        wire::object(kind, &self.get(kind.names().path, identifier).await?).map_err(|problem| self.unusable(problem))
     }
 
     /// The tags of a resource; `None` if it is gone.
@@ -121,10 +125,9 @@ impl Call {
             },
         };
         if kind.is_none() {
-            let resource_type = self.engine.token.scrub(name);
             tracing::info!(
                 identifier,
-                resource_type,
+                resource_type = self.engine.token.scrub(name),
                 "left out of the list: it is no LBaaS backend, frontend, bind or server"
             );
         }
@@ -140,14 +143,11 @@ impl Call {
         for page in 1..=pages_max {
             let answer = self.get_page(collection, query, page).await;
             let answer = answer.map_err(|failure| (page, failure.error))?;
-            let (listed, total_pages) = wire::page(&answer).map_err(|problem| {
-                let problem = format!("GET {collection}: page {page}: {problem}");
-                (page, self.unusable(problem))
-            })?;
+            let unusable = |problem| (page, self.unusable(format!("GET {collection}: page {page}: {problem}")));
+            let (listed, total_pages) = wire::page(&answer).map_err(unusable)?;
             let is_last = total_pages.map_or(listed.len() < full_page, |pages| page >= pages);
             // If an earlier object was destroyed or created meanwhile, a page may repeat entries of the previous one.
-            let new = listed.into_iter().filter(|entry| seen.insert(entry.identifier.clone()));
-            entries.extend(new);
+            entries.extend(listed.into_iter().filter(|entry| seen.insert(entry.identifier.clone())));
             if is_last {
                 return Ok(entries);
             }

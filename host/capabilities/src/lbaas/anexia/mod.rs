@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! mod (the functions) -> list, create, leftovers -> http (a request: slots, tries, limit) -> http::client -> Engine
-//!                            wire, path: its JSON and paths
+//!                            wire: its JSON and paths
 //! ```
 //!
 //! If several hosts run and this one may not act any more, requests are withheld at three places. The last one is
@@ -23,19 +23,16 @@ mod http;
 mod intents;
 mod leftovers;
 mod list;
-mod path;
 #[cfg(test)]
 mod tests;
 pub mod token;
 mod wire;
 
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Times, base_url};
@@ -111,19 +108,6 @@ impl Anexia {
         fence: Fence,
         intents: Option<&Path>,
     ) -> Result<Self, SettingsError> {
-        let proxies = Matcher::from_env();
-        Self::build(settings, token, metrics, fence, intents, Pauses::default(), &proxies)
-    }
-
-    fn build(
-        settings: Settings,
-        token: Secret,
-        metrics: Arc<dyn RequestMetrics>,
-        fence: Fence,
-        intents: Option<&Path>,
-        pauses: Pauses,
-        proxies: &Matcher,
-    ) -> Result<Self, SettingsError> {
         let secret = "the token is in `token_file` or `token_env`";
         let base = base_url(&settings.url, settings.allow_http, secret);
         let base = base.map_err(|reason| SettingsError(format!("url: {reason}")))?;
@@ -133,7 +117,7 @@ impl Anexia {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
         };
-        let client = client(&base, times, proxies)?;
+        let client = client(&base, times)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -143,7 +127,7 @@ impl Anexia {
                 permits: Semaphore::new(usize::from(settings.max_concurrent_requests)),
                 rate_limit: RateLimit::default(),
                 tagging: Mutex::new(()),
-                pauses,
+                pauses: Pauses::default(),
                 page_size: settings.page_size,
                 pages_max: list::PAGES_MAX,
                 times,
@@ -155,17 +139,6 @@ impl Anexia {
             fence,
             owned: None,
         })
-    }
-
-    /// Children of the load balancers, direct or not, of none of the Services with these UIDs, by kind then identifier.
-    /// Each with the UID of the Service whose tag it carries: another cluster's, or one that is gone. `None`: a host
-    /// created it and never came back to tag it, or people made it by hand. Changes nothing.
-    pub async fn orphans(
-        &self,
-        load_balancers: &[String],
-        uids: BTreeSet<String>,
-    ) -> Result<Vec<(Object, Option<String>)>, Error> {
-        self.call().orphans(load_balancers, &uids).await
     }
 
     /// Removes a tag from a resource, which need not carry it.
@@ -197,15 +170,20 @@ impl Anexia {
         }
     }
 
+    /// Its requests are pinned to the current epoch, or to that of this value.
     fn call(&self) -> Call {
-        Call::new(&self.engine, &self.fence)
+        Call {
+            engine: Arc::clone(&self.engine),
+            fence: self.fence.of_this_epoch(),
+            limited: OnceLock::new(),
+        }
     }
 }
 
 #[async_trait]
 impl Api for Anexia {
     async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
-        let answer = self.call().get(path::LOAD_BALANCERS, identifier).await?;
+        let answer = self.call().get(wire::LOAD_BALANCERS, identifier).await?;
         Ok(wire::state(answer.get("state")))
     }
 
@@ -236,7 +214,7 @@ impl Api for Anexia {
         let resets = refs.iter().map(|it| async move {
             let existing = call.get(it.kind.names().path, &it.identifier).await?;
             let body = wire::reset(it.kind, &it.identifier, &existing);
-            Ok(call.put(it.kind.names().path, &it.identifier, body).await?)
+            Ok(call.change(it.kind, &it.identifier, Some(body)).await.map(drop)?)
         });
         join_all(resets).await
     }
@@ -244,7 +222,7 @@ impl Api for Anexia {
     async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         let call = &self.call();
         let destroyed = refs.iter().map(|it| async move {
-            call.delete(it.kind.names().path, &it.identifier).await?;
+            call.change(it.kind, &it.identifier, None).await?;
             call.engine.created_parents.remove(&it.identifier);
             Ok(())
         });

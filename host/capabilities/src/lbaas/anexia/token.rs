@@ -63,8 +63,7 @@ impl Token {
         if kept.now == *refused
             && let TokenAt::File(path) = &self.at
         {
-            let read = from_file(path);
-            let new = read.inspect_err(|error| tracing::warn!("the Engine refuses the token: {error}"));
+            let new = from_file(path).inspect_err(|error| tracing::warn!("the Engine refuses the token: {error}"));
             let new = new.ok().filter(|new| new != refused)?;
             kept.before = Some(std::mem::replace(&mut kept.now, new));
             tracing::info!(
@@ -110,13 +109,10 @@ pub fn read(at: &TokenAt) -> Result<Secret, SettingsError> {
 /// # Errors
 /// If it can't be read, or can't be a token.
 pub fn from_file(path: &Path) -> Result<Secret, SettingsError> {
-    let path_shown = path.display();
-    let text = regular::read_text(path, regular::SMALL).map_err(|error| {
-        SettingsError(format!(
-            "can't read the Engine's token from the file `{path_shown}`: {error}"
-        ))
-    })?;
-    new(&text, &format!("the file `{path_shown}`"))
+    let shown = path.display();
+    let text = regular::read_text(path, regular::SMALL);
+    let text = text.map_err(|error| format!("can't read the Engine's token from the file `{shown}`: {error}"));
+    new(&text.map_err(SettingsError)?, &format!("the file `{shown}`"))
 }
 
 /// A token from text; `origin` is the source for error texts.

@@ -1,6 +1,7 @@
-//! The Engine's JSON: requests and answers as the types of the contract.
+//! The Engine's JSON: requests and answers as the types of the contract. Its paths and its names for the kinds of
+//! resources, and the query of a list by parent.
 //!
-//! Pure: the same body gives the same result. Knows no HTTP beyond a status code; `path.rs` has the paths.
+//! Pure: the same body gives the same result. Knows no HTTP beyond a status code.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +9,87 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::lbaas::{Bind, Kind, Mode, Object, Server, Spec, State};
+use crate::lbaas::{Bind, Kind, Mode, Object, ObjectRef, Parent, Server, Spec, State, parent};
+use crate::remote::encode;
+
+/// Where load balancers are.
+pub(super) const LOAD_BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
+
+/// Where resources of every type are, with their tags.
+pub(super) const RESOURCES: &str = "/api/core/v1/resource.json";
+
+/// The `resource` label of a tagging's metrics: its path without identifier and tag.
+pub(super) const TAGS_LABEL: &str = "/api/core/v1/resource.json/tags";
+
+/// What the Engine calls the resources of one kind.
+pub(super) struct Names {
+    /// Where they are listed and created.
+    pub(super) path: &'static str,
+    /// The identifier of their type.
+    pub(super) resource_type: &'static str,
+    /// The fields with values.
+    pub(super) values: &'static [&'static str],
+    /// The fields with the identifiers of other resources. The first is their parent; lists are filtered by it.
+    pub(super) references: &'static [&'static str],
+}
+
+impl Kind {
+    pub(super) const fn names(self) -> &'static Names {
+        match self {
+            Self::Backend => &Names {
+                path: "/api/LBaaS/v1/backend.json",
+                resource_type: "33164a3066a04a52be43c607f0c5dd8c",
+                values: &["name", "mode", "health_check", "server_timeout"],
+                references: &["load_balancer"],
+            },
+            Self::Frontend => &Names {
+                path: "/api/LBaaS/v1/frontend.json",
+                resource_type: "da9d14b9d95840c08213de67f9cee6e2",
+                values: &["name", "mode", "client_timeout"],
+                references: &["load_balancer", "default_backend"],
+            },
+            Self::Bind => &Names {
+                path: "/api/LBaaS/v1/bind.json",
+                resource_type: "bd24def982aa478fb3352cb5f49aab47",
+                values: &["name", "address", "port", "ssl", "ssl_certificate_path"],
+                references: &["frontend"],
+            },
+            Self::Server => &Names {
+                path: "/api/LBaaS/v1/server.json",
+                resource_type: "01f321a4875446409d7d8469503a905f",
+                values: &["name", "ip", "port", "check"],
+                references: &["backend"],
+            },
+        }
+    }
+}
+
+/// The children of one kind below one parent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Family {
+    pub(super) kind: Kind,
+    /// The parent's identifier.
+    pub(super) parent: String,
+}
+
+impl Family {
+    /// The family of a resource.
+    pub(super) fn of(spec: &Spec) -> Self {
+        let (Parent::LoadBalancer(parent) | Parent::Resource(ObjectRef { identifier: parent, .. })) = parent(spec);
+        Self::below(spec.kind(), &parent)
+    }
+
+    pub(super) fn below(kind: Kind, parent: &str) -> Self {
+        let parent = parent.to_owned();
+        Self { kind, parent }
+    }
+
+    /// The query of its list. The filter is a query string of its own, encoded once more.
+    pub(super) fn query(&self) -> String {
+        let parent = self.kind.names().references.first().copied().unwrap_or_default();
+        format!("filters={}", encode(&format!("{parent}={}", encode(&self.parent))))
+    }
+}
 
 /// The state that asks the Engine to apply a resource again.
 const STATE_UPDATING: &str = "0";
@@ -81,8 +162,7 @@ pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
         let mut modes = [Mode::Tcp, Mode::Http].into_iter();
         let mode = modes.find(|mode| *text == mode_text(*mode));
         let kind = kind.name();
-        let wrong = || format!("{kind} `{identifier}`: mode: was {text}, must be `tcp` or `http`");
-        *text = json!(mode.ok_or_else(wrong)?);
+        *text = json!(mode.ok_or_else(|| format!("{kind} `{identifier}`: mode: was {text}, must be `tcp` or `http`"))?);
     }
     let spec = match kind {
         Kind::Backend => read(fields).map(Spec::Backend),
@@ -129,17 +209,13 @@ pub(super) fn state(state: Option<&Value>) -> State {
         Some(id) => (Some(id), None),
     };
     // Both occur as numbers and as text.
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    };
-    match id.and_then(text).as_deref() {
+    let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
+    match id.map(text).as_deref() {
         Some("0") => State::Updating,
         Some("1" | "3") => State::Ok,
         Some("2") => State::Failed,
         Some("4") => State::Pending,
-        _ => match kind.and_then(text).as_deref() {
+        _ => match kind.map(text).as_deref() {
             Some("1") => State::Ok,
             Some("2") => State::Pending,
             _ => State::Failed,
@@ -165,11 +241,8 @@ pub(super) fn resource_type(answer: &Value) -> Option<(Option<Kind>, String)> {
 }
 
 fn name(answer: &Value) -> String {
-    answer
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
+    let name = answer.get("name").and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 /// Parses one page of a list in any of its three shapes: with envelope and page data, with page data alone, or bare
@@ -203,10 +276,9 @@ pub(super) fn tags(answer: &Value) -> Result<Vec<String>, String> {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(tags) => tags.as_array().ok_or("`tags` is no list")?,
     };
-    let name = |tag: &Value| tag.get("name").and_then(Value::as_str).map(str::to_owned);
-    tags.iter()
-        .map(|tag| name(tag).ok_or_else(|| "`tags` holds an entry without `name`".to_owned()))
-        .collect()
+    let name = |tag: &Value| Some(tag.get("name")?.as_str()?.to_owned());
+    let names = tags.iter().map(name).collect::<Option<_>>();
+    names.ok_or_else(|| "`tags` holds an entry without `name`".to_owned())
 }
 
 /// The text of an error's body: the message and the problem of each field. `reason` replaces a missing message.

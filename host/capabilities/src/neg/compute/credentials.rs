@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Client, Times, Unread, use_ring};
+use trueup_base::http::client::{Client, Times, use_ring};
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
 use trueup_base::text::{self, causes};
@@ -69,11 +69,11 @@ enum Source {
     /// Read for each request: the file's writer decides how long a token lasts.
     File(PathBuf),
     ServiceAccount(Box<ServiceAccount>),
-    /// The library reads [`CREDENTIALS_ENV`], and keeps tokens itself.
-    Variable,
-    /// By the library, too: at this URL, or else where the library finds it.
-    MetadataServer(Option<String>),
+    /// The library's credentials, which begin to fetch tokens once they are made, and keep them.
+    Library(Box<dyn Fn() -> Made + Send + Sync>),
 }
+
+type Made = Result<AccessTokenCredentials, build_errors::Error>;
 
 #[derive(Default)]
 struct Kept {
@@ -119,11 +119,12 @@ impl Credentials {
         // The parser's own words could repeat a part of the key.
         let json: Value = serde_json::from_slice(&text).map_err(|_| unusable("is no JSON".to_owned()))?;
         match json.get("type").and_then(Value::as_str) {
-            Some("service_account") => {
-                let account = ServiceAccount::new(json).map_err(unusable)?;
-                Ok(Self::of(Source::ServiceAccount(Box::new(account))))
-            }
-            Some(_) => Ok(Self::of(Source::Variable)),
+            Some("service_account") => Ok(Self::of(Source::ServiceAccount(Box::new(
+                ServiceAccount::new(json).map_err(unusable)?,
+            )))),
+            Some(_) => Ok(Self::by_library(|| {
+                Builder::default().with_scopes([SCOPE]).build_access_token_credentials()
+            })),
             None => Err(unusable("has no `type`: it is no credentials file".to_owned())),
         }
     }
@@ -131,7 +132,18 @@ impl Credentials {
     /// The metadata server that every VM of Compute Engine has: at `endpoint` (`http://HOST`), or else at
     /// `GCE_METADATA_HOST`, or else at its fixed address.
     pub fn metadata_server(endpoint: Option<&str>) -> Self {
-        Self::of(Source::MetadataServer(endpoint.map(ToOwned::to_owned)))
+        let endpoint = endpoint.map(ToOwned::to_owned);
+        Self::by_library(move || {
+            let mut builder = mds::Builder::default().with_scopes([SCOPE]);
+            if let Some(endpoint) = &endpoint {
+                builder = builder.with_endpoint(endpoint);
+            }
+            builder.build_access_token_credentials()
+        })
+    }
+
+    fn by_library(make: impl Fn() -> Made + Send + Sync + 'static) -> Self {
+        Self::of(Source::Library(Box::new(make)))
     }
 
     fn of(source: Source) -> Self {
@@ -153,17 +165,7 @@ impl Credentials {
                 bearer(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
             }
             Source::ServiceAccount(account) => self.exchanged(account).await,
-            Source::Variable => {
-                let builder = Builder::default().with_scopes([SCOPE]);
-                self.by_library(|| builder.build_access_token_credentials()).await
-            }
-            Source::MetadataServer(endpoint) => {
-                let mut builder = mds::Builder::default().with_scopes([SCOPE]);
-                if let Some(endpoint) = endpoint {
-                    builder = builder.with_endpoint(endpoint);
-                }
-                self.by_library(|| builder.build_access_token_credentials()).await
-            }
+            Source::Library(make) => self.fetched(make).await,
         }
     }
 
@@ -181,11 +183,7 @@ impl Credentials {
         Ok(token)
     }
 
-    /// `make` creates the library's credentials, which then begin to fetch tokens.
-    async fn by_library(
-        &self,
-        make: impl FnOnce() -> Result<AccessTokenCredentials, build_errors::Error>,
-    ) -> Result<Secret, String> {
+    async fn fetched(&self, make: impl FnOnce() -> Made) -> Result<Secret, String> {
         let credentials = {
             let mut kept = self.kept.lock().await;
             match &kept.library {
@@ -195,8 +193,7 @@ impl Credentials {
         };
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
         let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
-        let fetched = fetched.map_err(|error| causes(&error))?;
-        bearer(&fetched.token).map_err(|problem| format!("the token {problem}"))
+        bearer(&fetched.map_err(|error| causes(&error))?.token).map_err(|problem| format!("the token {problem}"))
     }
 
     /// Records that this token was refused: the next one must be different if possible.
@@ -275,17 +272,13 @@ impl ServiceAccount {
         let headers = [(CONTENT_TYPE, form_type)];
         let sent = self.client.send(&always, Method::POST, url, headers, Some(form));
         let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
-        let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
-            Unread::Unusable(why) => failed(why),
-            Unread::Broken(trouble) => failed(trouble.text(TIMES)),
-        })?;
+        let body = answer.read(ANSWER_MAX_BYTES).await;
+        let body = body.map_err(|trouble| failed(trouble.text(TIMES)))?;
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !answer.status.is_success() {
             let text = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or_default();
-            let status = answer.status.as_u16();
-            let error = text("error");
-            let about = text("error_description");
-            let said = format!("HTTP {status} {error} {about}");
+            let (error, about) = (text("error"), text("error_description"));
+            let said = format!("HTTP {} {error} {about}", answer.status.as_u16());
             return Err(failed(said.trim_end().to_owned()));
         }
         let token = json.get("access_token").and_then(Value::as_str);

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
@@ -32,25 +33,20 @@ impl Api for Compute {
         }
         let body = wire::neg_body(&watch.settings, neg, subnet);
         let insert = watch.settings.insert_request(neg, body, request)?;
-        let begun = {
-            let order = self.order_of(neg);
-            let _turn = order.lock().await;
-            watch.requests.ask(&fence, &insert).await
-        };
+        let turn = self.turn_of(neg).await;
+        let begun = watch.requests.ask(&fence, &insert).await;
+        drop(turn);
         let was_faster = match begun {
-            Ok(answer) => {
-                let number = operation_of(&insert.shown(), &answer)?.id;
-                match self.inserted(neg, number).await? {
-                    None => return Ok(true),
-                    Some(failure) => match failure.http_status {
-                        Some(409) => failure.text,
-                        // A failed insertion counts as a refused one.
-                        Some(404) => return Err(Error::NotFound),
-                        Some(status @ 400..500) => return Err(Error::Refused((status, failure.text))),
-                        _ => return Err(Error::Unavailable(failure.text)),
-                    },
-                }
-            }
+            Ok(answer) => match self.inserted(neg, operation_of(&insert.shown(), &answer)?.id).await? {
+                None => return Ok(true),
+                Some(failure) => match failure.http_status {
+                    Some(409) => failure.text,
+                    // A failed insertion counts as a refused one.
+                    Some(404) => return Err(Error::NotFound),
+                    Some(status @ 400..500) => return Err(Error::Refused((status, failure.text))),
+                    _ => return Err(Error::Unavailable(failure.text)),
+                },
+            },
             Err(Error::Refused((409, text))) => text,
             Err(error) => return Err(error),
         };
@@ -80,11 +76,9 @@ impl Api for Compute {
         let watch = &self.watch;
         let body = wire::endpoints_body(endpoints)?;
         let request = watch.settings.change_request(attaches, neg, body, id)?;
-        let order = self.order_of(neg);
-        let _turn = order.lock().await;
+        let _turn = self.turn_of(neg).await;
         let started_ms = SystemClock.now_ms();
-        let answer = watch.requests.ask(&fence, &request).await?;
-        let number = operation_of(&request.shown(), &answer)?.id;
+        let number = operation_of(&request.shown(), &watch.requests.ask(&fence, &request).await?)?.id;
         let started = Started {
             instance: self.instance.clone(),
             number,
@@ -114,18 +108,20 @@ impl Reads for Compute {
 
 impl Compute {
     /// Keeps changes of one NEG in order: first come, first served.
-    fn order_of(&self, neg: &NegRef) -> Arc<tokio::sync::Mutex<()>> {
-        let mut in_order = self.watch.in_order.lock();
-        // Entries without a holder or a waiting task are useless.
-        in_order.retain(|_, order| Arc::strong_count(order) > 1);
-        Arc::clone(in_order.entry(neg.clone()).or_default())
+    async fn turn_of(&self, neg: &NegRef) -> OwnedMutexGuard<()> {
+        let order = {
+            let mut in_order = self.watch.in_order.lock();
+            // Entries without a holder or a waiting task are useless.
+            in_order.retain(|_, order| Arc::strong_count(order) > 1);
+            Arc::clone(in_order.entry(neg.clone()).or_default())
+        };
+        order.lock_owned().await
     }
 
     /// Whether the NEG exists as requested. Returns false if there is none.
     async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
         let watch = &self.watch;
-        let get = watch.settings.neg_request(neg)?;
-        match watch.requests.ask(fence, &get).await {
+        match watch.requests.ask(fence, &watch.settings.neg_request(neg)?).await {
             Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
             Err(Error::NotFound) => Ok(false),
             Err(error) => Err(error),
@@ -136,8 +132,7 @@ impl Compute {
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
         let watch = &self.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
-        let name = &neg.name;
-        let zone = &neg.zone;
+        let NegRef { name, zone } = neg;
         let looking = async {
             let mut looks = 0;
             loop {
@@ -163,10 +158,8 @@ impl Compute {
         let mut endpoints = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..PAGES_MAX {
-            let request = watch
-                .settings
-                .list_request(neg, token.as_deref())
-                .map_err(|error| (error, false))?;
+            let request = watch.settings.list_request(neg, token.as_deref());
+            let request = request.map_err(|error| (error, false))?;
             let shown = request.shown();
             let answer = watch.requests.ask(&fence, &request).await;
             let answer = answer.map_err(|error| match error {
@@ -187,8 +180,7 @@ impl Compute {
                 Some(next) => token = Some(next),
             }
         }
-        let name = &neg.name;
-        let zone = &neg.zone;
+        let NegRef { name, zone } = neg;
         let text = format!("NEG {name} in {zone} has more than {PAGES_MAX} pages of endpoints");
         Err((Error::Unavailable(text), false))
     }

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
-use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, Mutex, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble, Unread};
+use trueup_base::http::client::{Answer, Client, NOT_SENT, Times, Trouble};
 use trueup_base::http::secret::Secret;
 use trueup_base::window::Window;
 
@@ -42,29 +41,17 @@ pub(super) struct Requests {
 /// A request before it is sent, perhaps several times.
 pub(super) struct Request {
     pub(super) method: Method,
-    /// From `projects/` on, encoded.
-    pub(super) path: String,
-    /// With the `?`, encoded; may be empty.
-    pub(super) query: String,
+    /// Path, from `projects/` on, and query, encoded.
+    pub(super) target: String,
     pub(super) body: Option<Value>,
 }
 
-/// Why a request did not succeed.
-struct Failure {
-    error: Error,
-    /// Whether another try may succeed.
-    is_passing: bool,
-}
+/// Why a request did not succeed, and whether another try may succeed.
+type Failure = (Error, bool);
 
-impl Failure {
-    fn new(error: Error, is_passing: bool) -> Self {
-        Self { error, is_passing }
-    }
-
-    /// The host itself withheld the request.
-    fn withheld(request: &Request, why: &str) -> Self {
-        Self::new(Error::Unavailable(format!("{}: {why}", request.shown())), false)
-    }
+/// The host itself withheld the request.
+fn withheld(request: &Request, why: &str) -> Failure {
+    (Error::Unavailable(format!("{}: {why}", request.shown())), false)
 }
 
 impl Requests {
@@ -74,10 +61,9 @@ impl Requests {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
         };
-        let client = || client(&base, times, &Matcher::from_env());
         Ok(Self {
-            asking: client()?,
-            watching: client()?,
+            asking: client(&base, times)?,
+            watching: client(&base, times)?,
             times,
             base: base.as_str().trim_end_matches('/').to_owned(),
             credentials,
@@ -91,52 +77,47 @@ impl Requests {
     pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
         let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
         loop {
-            let failure = match self.with_token(&self.asking, fence, request).await {
+            let (error, is_passing) = match self.with_token(&self.asking, fence, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            match pauses.next() {
-                Some(pause) if failure.is_passing => {
-                    tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
-                    sleep(pause).await;
-                }
-                _ => return Err(failure.error),
-            }
+            let Some(pause) = pauses.next().filter(|_| is_passing) else {
+                return Err(error);
+            };
+            tracing::debug!(?error, request = request.shown(), "trying again in {pause:?}");
+            sleep(pause).await;
         }
     }
 
     /// Polls an operation once.
     pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
         let answer = self.with_token(&self.watching, &Fence::open(), request).await;
-        answer.map_err(|failure| failure.error)
+        answer.map_err(|(error, _)| error)
     }
 
     /// Uses another token if the first is refused.
     async fn with_token(&self, client: &Client, fence: &Fence, request: &Request) -> Result<Value, Failure> {
-        let mut is_first = true;
-        loop {
+        let token = async || {
             let token = self.credentials.token().await;
-            let token = token.map_err(|problem| Failure::withheld(request, &problem))?;
-            match self.once(client, fence, request, &token).await {
-                Err(failure) if failure.error == Error::Unauthorized && is_first => {
-                    self.credentials.refused(&token).await;
-                    is_first = false;
-                }
-                result => return result,
+            token.map_err(|problem| withheld(request, &problem))
+        };
+        let first = token().await?;
+        match self.once(client, fence, request, &first).await {
+            Err((Error::Unauthorized, _)) => {
+                self.credentials.refused(&first).await;
+                self.once(client, fence, request, &token().await?).await
             }
+            result => result,
         }
     }
 
     async fn once(&self, client: &Client, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
-        let Some(_slot) = self.pace.slot().await else {
-            let text = "the host does not send requests any more".to_owned();
-            return Err(Failure::new(Error::Unavailable(text), false));
-        };
+        let _slot = self.pace.slot().await;
         // During this wait a lease may have ended and another may have begun.
         if !fence.may_act() {
-            return Err(Failure::withheld(request, NOT_SENT));
+            return Err(withheld(request, NOT_SENT));
         }
-        let url = format!("{}/{}{}", self.base, request.path, request.query);
+        let url = format!("{}/{}", self.base, request.target);
         let json = HeaderValue::from_static("application/json");
         let headers = [(AUTHORIZATION, token.header()), (CONTENT_TYPE, json)];
         let body = request.body.as_ref().map(Value::to_string);
@@ -145,20 +126,16 @@ impl Requests {
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
         }
-        answer.json(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
-            Unread::Unusable(problem) => {
-                let text = token.scrub(format!("{}: {problem}", request.shown()));
-                Failure::new(Error::Unavailable(text), true)
-            }
-            Unread::Broken(trouble) => unanswered(request, token, trouble, self.times),
-        })
+        let json = answer.json(ANSWER_MAX_BYTES).await;
+        json.map_err(|trouble| unanswered(request, token, trouble, self.times))
     }
 }
 
 impl Request {
-    /// Its name in error texts.
+    /// Its name in error texts, without the query.
     pub(super) fn shown(&self) -> String {
-        format!("{} {}", self.method, self.path)
+        let path = self.target.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method)
     }
 }
 
@@ -166,8 +143,7 @@ impl Request {
 async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failure {
     let status = answer.status;
     // An unreadable body counts as empty.
-    let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
-    let (message, says_rate_limit) = wire::said(&body);
+    let (message, says_rate_limit) = wire::said(&answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default());
     let usual = || status.canonical_reason().unwrap_or("no reason given").to_owned();
     let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS || (status == StatusCode::FORBIDDEN && says_rate_limit);
     let text = token.scrub(message.unwrap_or_else(usual));
@@ -178,18 +154,18 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
         _ if status.is_client_error() => Error::Refused((status.as_u16(), text)),
         _ => Error::Unavailable(format!("{}: HTTP {}: {text}", request.shown(), status.as_u16())),
     };
-    Failure::new(error, status.is_server_error())
+    (error, status.is_server_error())
 }
 
-/// Interprets a request without a (whole) answer.
+/// Interprets a request without a (whole, usable) answer.
 fn unanswered(request: &Request, token: &Secret, trouble: Trouble, times: Times) -> Failure {
     let is_passing = match &trouble {
         // It took its full time, and another try would take it again.
         Trouble::Unsendable(_) | Trouble::Fenced(_) | Trouble::TimedOut => false,
-        Trouble::NotConnectedInTime | Trouble::NotConnected(_) | Trouble::Broken(_) => true,
+        Trouble::NotConnectedInTime | Trouble::NotConnected(_) | Trouble::Broken(_) | Trouble::Unusable(_) => true,
     };
     let text = format!("{}: {}", request.shown(), trouble.text(times));
-    Failure::new(Error::Unavailable(token.scrub(text)), is_passing)
+    (Error::Unavailable(token.scrub(text)), is_passing)
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -214,16 +190,16 @@ impl Pace {
         }
     }
 
-    /// Waits for a slot, and for the time to use it. `None` only if the semaphore is closed, which never happens.
-    async fn slot(&self) -> Option<SemaphorePermit<'_>> {
-        let permit = self.at_a_time.acquire().await.ok()?;
+    /// Waits for a slot, and for the time to use it. Fails only if the semaphore is closed, which never happens.
+    async fn slot(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        let permit = self.at_a_time.acquire().await?;
         // Held while it waits: first come, first served.
         let mut latest = self.latest.lock().await;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         while let Err(left) = latest.admit(self.per_second, nanoseconds(SECOND), nanoseconds(self.since.elapsed())) {
             sleep(Duration::from_nanos(left)).await;
         }
-        Some(permit)
+        Ok(permit)
     }
 }
 
@@ -256,6 +232,6 @@ mod tests {
         let soon = Duration::from_millis(20);
         assert!(tokio::time::timeout(soon, third.as_mut()).await.is_err());
         drop(first);
-        assert!(third.await.is_some());
+        assert!(third.await.is_ok());
     }
 }

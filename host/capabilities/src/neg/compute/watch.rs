@@ -85,8 +85,7 @@ impl Watch {
 
     /// Starts to poll an operation that started this long ago.
     fn spawn(self: &Arc<Self>, started: Started, ago: Duration, tasks: &Tasks) {
-        let timeout = Duration::from_millis(self.settings.operation_timeout_ms);
-        let until = Instant::now() + timeout.saturating_sub(ago);
+        let until = Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms).saturating_sub(ago);
         let watch = Arc::clone(self);
         let mut tasks = tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -94,27 +93,22 @@ impl Watch {
     }
 
     async fn to_its_end(&self, mut started: Started, until: Instant) {
-        let end = match started.end.clone() {
-            // It ended before the host did.
-            Some(end) => end,
-            None => {
-                let failure = match self.end(&started.zone, started.number, until).await {
-                    Ok(operation) => operation.failure.map(|failure| failure.text),
-                    Err(unknown) => Some(unknown.to_owned()),
-                };
-                let end = End { failure };
-                started.end = Some(end.clone());
-                if let Err(error) = self.keep(&started).await {
-                    // After a crash the operation is polled again.
-                    tracing::warn!(%error, operation = started.number, "the end of an operation was not kept");
-                }
-                end
+        // Otherwise it ended before the host did.
+        if started.end.is_none() {
+            let failure = match self.end(&started.zone, started.number, until).await {
+                Ok(operation) => operation.failure.map(|failure| failure.text),
+                Err(unknown) => Some(unknown.to_owned()),
+            };
+            started.end = Some(End { failure });
+            if let Err(error) = self.keep(&started).await {
+                // After a crash the operation is polled again.
+                tracing::warn!(%error, operation = started.number, "the end of an operation was not kept");
             }
-        };
+        }
         let ended = Ended {
             instance: started.instance,
             operation: started.number,
-            failure: end.failure,
+            failure: started.end.and_then(|end| end.failure),
         };
         // Without a receiver, the next run of the host reports it.
         let _ = self.ends.send(ended).await;
@@ -152,8 +146,7 @@ impl Watch {
 
     pub(super) async fn look(&self, zone: &str, number: u64) -> Result<Operation, Error> {
         let request = self.settings.operation_request(zone, number)?;
-        let answer = self.requests.look(&request).await?;
-        operation_of(&request.shown(), &answer)
+        operation_of(&request.shown(), &self.requests.look(&request).await?)
     }
 }
 

@@ -98,7 +98,7 @@ async fn verified(loader: &Loader, config: &Config) -> Vec<Verified> {
                     of.digest = Some(loaded.program.guest.digest.to_string());
                     of.manifest = loaded.found.manifest;
                     of.pinned = Some(loaded.found.pinned);
-                    (of.signature, of.key) = match loaded.vouched {
+                    (of.signature, of.key) = match loaded.found.vouched {
                         Vouched::Host => (Some("host"), None),
                         Vouched::NotAsked => (Some("not asked for"), None),
                         Vouched::Key(file) => (Some("key"), Some(file.display().to_string())),
@@ -207,7 +207,7 @@ fn into_store(references: &[OciReference], config: &Path) -> Result<Vec<Pulled>,
         }
         let mut pulled = Vec::new();
         for (reference, exact, verify) in wanted {
-            let Loaded { program, found, .. } = loader.configured(&exact, verify).await?;
+            let Loaded { program, found } = loader.configured(&exact, verify).await?;
             pulled.push(Pulled {
                 r#use: reference.to_string(),
                 digest: program.guest.digest.to_string(),

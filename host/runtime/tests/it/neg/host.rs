@@ -113,15 +113,9 @@ impl Api for World {
         Ok(listed.into_iter().collect())
     }
 
-    async fn change(
-        &self,
-        attaches: bool,
-        neg: &NegRef,
-        endpoints: &[Endpoint],
-        request: RequestId,
-    ) -> Result<u64, Error> {
+    async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         let what = if attaches { What::Attach } else { What::Detach };
-        let (number, _) = self.noted(request, what(neg.clone(), endpoints.to_vec()));
+        let (number, _) = self.noted(id, what(neg.clone(), endpoints.to_vec()));
         Ok(number)
     }
 }

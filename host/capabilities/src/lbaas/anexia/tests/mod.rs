@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 use trueup_base::fence::{Fence, Moment};
+use trueup_base::http::client::Client;
 
 use super::http::Pauses;
 use super::{Anexia, RequestMetrics, Settings, token};
@@ -100,7 +101,10 @@ fn built(settings: Settings, fence: &Fence, intents: Option<&Path>, proxies: &Ma
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
     let token = token::new(TOKEN, "the test").unwrap();
-    let engine = Anexia::build(settings, token, metrics, fence.clone(), intents, QUICK, proxies).unwrap();
+    let mut engine = Anexia::new(settings, token, metrics, fence.clone(), intents).unwrap();
+    let shared = Arc::get_mut(&mut engine.engine).unwrap();
+    shared.pauses = QUICK;
+    shared.client = Client::new(&shared.base.parse().unwrap(), shared.times, proxies).unwrap();
     (engine, counted)
 }
 

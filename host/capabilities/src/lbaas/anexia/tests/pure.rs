@@ -174,8 +174,8 @@ fn the_latest_end_of_a_limit_counts_until_it_is_over() {
     let limit = RateLimit::default();
     let begin = Instant::now();
     assert_eq!(limit.until(begin), None);
-    limit.extend(end_of(5_000, begin));
-    limit.extend(end_of(1_000, begin));
+    limit.extend(Some(end_of(5_000, begin)));
+    limit.extend(Some(end_of(1_000, begin)));
     let later = begin + Duration::from_micros(1_000_500);
     assert_eq!(
         limit.until(later).map(|until| left_ms(until, later)),
@@ -185,7 +185,7 @@ fn the_latest_end_of_a_limit_counts_until_it_is_over() {
     let over = begin + Duration::from_secs(5);
     assert_eq!((limit.until(over), left_ms(begin, over)), (None, 0));
     // An endless limit becomes a year instead of an overflow.
-    limit.extend(end_of(u64::MAX, over));
+    limit.extend(Some(end_of(u64::MAX, over)));
     assert!(limit.until(over).is_some());
 }
 

@@ -43,7 +43,7 @@ fn connector(fence: &Fence, tls: ClientConfig, proxies: &Matcher, engine: &Uri) 
         agent: HeaderValue::from_static("trueup/test"),
         connect_timeout: Duration::from_secs(60),
     };
-    Connector::new(&way, fence)
+    way.connector(fence)
 }
 
 /// A socket that counts received bytes, whatever they mean.
