@@ -8,9 +8,7 @@ const PID_BYTES_MAX: u64 = 32;
 
 /// Holds the lock until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
-pub struct FileLock {
-    file: File,
-}
+pub struct FileLock(File);
 
 /// Why a file is not locked.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl FileLock {
         }
         // The process id is only shown. The host goes on even if the disk is full.
         let _ = write_pid(&mut file);
-        Ok(Self { file })
+        Ok(Self(file))
     }
 
     /// The process id that the holder wrote, if another open file holds the lock. Writes nothing, and holds the lock
@@ -55,7 +53,7 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         // A child process that is just starting has the file open until it executes another program, so closing alone
         // would leave the lock with it. If unlocking fails, only the close releases it.
-        let _ = self.file.unlock();
+        let _ = self.0.unlock();
     }
 }
 
@@ -86,7 +84,7 @@ mod tests {
         };
         let lock = FileLock::take(open()).unwrap();
         // As a child process that has not yet executed its program.
-        let _in_a_child = lock.file.try_clone().unwrap();
+        let _in_a_child = lock.0.try_clone().unwrap();
         let holder = match FileLock::take(open()) {
             Err(NotLocked::Taken(holder)) => holder,
             other => panic!("{other:?}"),

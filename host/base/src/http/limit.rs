@@ -12,20 +12,18 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Until when a server accepts no requests. One for the whole host.
 #[derive(Debug, Default)]
-pub struct RateLimit {
-    until: Mutex<Option<Instant>>,
-}
+pub struct RateLimit(Mutex<Option<Instant>>);
 
 impl RateLimit {
     /// Blocks sending until `until`, if there is one. The latest of several counts: they come from concurrent requests.
     pub fn extend(&self, until: Option<Instant>) {
-        let mut known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *known = (*known).max(until);
     }
 
     /// The end of the limit, if it is not over.
     pub fn until(&self, now: Instant) -> Option<Instant> {
-        let known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.filter(|&until| until > now)
     }
 }

@@ -4,6 +4,7 @@
 //! stopped is refused when it resumes. Data in the kernel is bounded, too: the kernel gives up when the lease ends, and
 //! the socket discards what it has not sent. Knows nothing of requests.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,7 +21,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use crate::fence::{FOREVER, Fence};
 
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A silent connection counts as dead after this time and three more of the same.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -43,23 +44,21 @@ impl Refused {
     }
 
     /// Finds the refusal among an error's causes.
-    pub fn among(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    pub fn among(error: &(dyn Error + 'static)) -> Option<Self> {
         links(error).find_map(|link| link.downcast_ref::<Self>().copied())
     }
 }
 
 /// An error and its causes, outermost first, including those within the standard library's errors.
-pub(crate) fn links<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+pub(crate) fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
         let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         within.map(|within| within as _).or_else(|| error.source())
     })
 }
 
-/// Opens connections to a server or a proxy; none while this host may not act. `timeout` is for each connection; several
-/// addresses of a name share it.
+/// Opens connections to a server or a proxy; none while this host may not act. `timeout` is for each connection;
+/// several addresses of a name share it.
 pub(crate) fn dialer(fence: Fence, timeout: Duration) -> BoxCloneSyncService<Uri, Socket, BoxError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

@@ -18,8 +18,6 @@ pub mod simulated;
 pub use crate::bindings::neg::api::{Error, NegRef};
 pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
 
-use std::fmt;
-
 use async_trait::async_trait;
 use serde::Serialize;
 use uuid::Uuid;
@@ -57,17 +55,11 @@ pub trait Reads: Send + Sync {
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b1f_6a52_9c0e_4d5b_8f3a_7e21_c4d9_0b68);
 
 /// Identifies one changing request and all its repetitions: made before the first attempt. Never the zero UUID if a
-/// host made it. Derived, never drawn, so that it need not be saved: after a crash the interrupted call runs again on its
-/// recorded answers, with the time at which it began. It then makes the same request at the same position, and an id
-/// depends on nothing else.
+/// host made it. Derived, never drawn, so that it need not be saved: after a crash the interrupted call runs again on
+/// its recorded answers, with the time at which it began. It then makes the same request at the same position, and an
+/// id depends on nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub Uuid);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// When the running call began: the part of a request's position that the journal keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -118,7 +110,7 @@ mod tests {
         let id = of(POSITION, "api.attach", json!({"endpoints": []}));
         assert_eq!(id, of(POSITION, "api.attach", json!({"endpoints": []})));
         // A literal: every version of trueup must make this id, or an upgrade attaches twice.
-        assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
+        assert_eq!(id.0.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
         assert_eq!(id.0.get_version_num(), 5);
     }
 

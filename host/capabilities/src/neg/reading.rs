@@ -53,11 +53,9 @@ struct Args {
     subnet: String,
 }
 
+/// How operations ended, by number.
 #[derive(Default)]
-struct Reader {
-    /// How operations ended, by number.
-    ends: BTreeMap<u64, OperationEnd>,
-}
+struct Reader(BTreeMap<u64, OperationEnd>);
 
 impl Reading for Reader {
     /// The first report of each operation counts.
@@ -72,7 +70,7 @@ impl Reading for Reader {
             && let Some(Ended { operation, failure }) = parsed(args)
         {
             let (n, at_ms) = (entry.n, *at_ms);
-            self.ends.entry(operation).or_insert(OperationEnd { n, at_ms, failure });
+            self.0.entry(operation).or_insert(OperationEnd { n, at_ms, failure });
         }
     }
 
@@ -110,7 +108,7 @@ impl Reading for Reader {
             let started = |number| Operation {
                 number,
                 endpoints,
-                ended: self.ends.get(&number).cloned(),
+                ended: self.0.get(&number).cloned(),
             };
             let outcome = answer::<Result<u64, Error>>(ask);
             (details, outcome.map(|number| number.map(started).map(Some)))

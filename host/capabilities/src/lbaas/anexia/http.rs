@@ -131,15 +131,11 @@ struct Request {
     /// The path without identifiers, for metrics.
     label: &'static str,
     body: Option<Value>,
-    /// Otherwise the host ignores the body of a successful answer.
-    wants_json: bool,
 }
 
 impl Request {
     fn new(method: Method, target: String, label: &'static str, body: Option<Value>) -> Self {
         Self {
-            // Objects are read and created; all else is only changed.
-            wants_json: method == Method::GET || (method == Method::POST && label != wire::TAGS_LABEL),
             method,
             target,
             label,
@@ -284,7 +280,8 @@ impl Call {
         if !answer.status.is_success() {
             return Err(self.refusal(request, answer).await);
         }
-        if !request.wants_json {
+        // Objects are read and created; all else is only changed.
+        if !is_read && (request.method != Method::POST || request.label == wire::TAGS_LABEL) {
             // Only so that the connection can serve the next request.
             drop(answer.read(ANSWER_MAX_BYTES).await);
             return Ok(Value::Null);

@@ -1,4 +1,4 @@
-//! Lists: by tag, by parent, and of orphans; page by page, then every resource in full.
+//! Lists: by tag and by parent; page by page, then every resource in full.
 //!
 //! Changes nothing.
 
@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::try_join_all;
 
-use super::Anexia;
 use super::http::{Call, if_there};
-use super::leftovers::SERVICE_TAG_PREFIX;
 use super::wire::{self, Entry, Family, RESOURCES};
 use crate::lbaas::{Error, Kind, Object};
 use crate::remote::encode;
@@ -18,40 +16,6 @@ pub(super) const PAGES_MAX: u64 = 10_000;
 
 /// The resources of one family: identifiers by name.
 pub(super) type Children = BTreeMap<String, BTreeSet<String>>;
-
-impl Anexia {
-    /// Children of the load balancers, direct or not, of none of the Services with these UIDs, by kind then identifier.
-    /// Each with the UID of the Service whose tag it carries: another cluster's, or one that is gone. `None`: a host
-    /// created it and never came back to tag it, or people made it by hand. Changes nothing.
-    pub async fn orphans(
-        &self,
-        load_balancers: &[String],
-        uids: BTreeSet<String>,
-    ) -> Result<Vec<(Object, Option<String>)>, Error> {
-        let (call, uids) = (&self.call(), &uids);
-        let load_balancers: BTreeSet<&str> = load_balancers.iter().map(String::as_str).collect();
-        let kinds = [Kind::Backend, Kind::Frontend];
-        let first = load_balancers.into_iter().flat_map(|id| kinds.map(|kind| (kind, id)));
-        let first = call.children(first).await?;
-        let second = first.iter().filter_map(|(kind, id)| Some((kind.child()?, id.as_str())));
-        let second = call.children(second).await?;
-        let reads = first.iter().chain(&second).map(|(kind, identifier)| async move {
-            // `None`: it is gone meanwhile.
-            let Some(tags) = call.tags(identifier).await? else {
-                return Ok::<_, Error>(None);
-            };
-            let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
-            if of.clone().any(|uid| uids.contains(uid)) {
-                return Ok(None);
-            }
-            let object = if_there(call.read(*kind, identifier).await)?;
-            Ok(object.map(|object| (object, of.next().map(str::to_owned))))
-        });
-        let mut orphans: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
-        orphans.sort_by_cached_key(|(object, _)| object.reference());
-        Ok(orphans)
-    }
-}
 
 impl Call {
     /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
@@ -77,7 +41,10 @@ impl Call {
     }
 
     /// The children of these kinds of each parent, in order, each with its kind.
-    async fn children(&self, parents: impl Iterator<Item = (Kind, &str)>) -> Result<Vec<(Kind, String)>, Error> {
+    pub(super) async fn children(
+        &self,
+        parents: impl Iterator<Item = (Kind, &str)>,
+    ) -> Result<Vec<(Kind, String)>, Error> {
         let lists = parents.map(|(kind, parent)| async move {
             let children = self.children_by_name(&Family::below(kind, parent)).await?;
             let identifiers = children.into_values().flatten();

@@ -28,11 +28,12 @@ mod tests;
 pub mod token;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Times, base_url};
@@ -40,12 +41,13 @@ use trueup_base::http::limit::RateLimit;
 use trueup_base::http::secret::Secret;
 
 pub use self::http::RequestMetrics;
-use self::http::{Call, Engine, Pauses};
+use self::http::{Call, Engine, Pauses, if_there};
 use self::intents::Intents;
 pub use self::leftovers::Owned;
+use self::leftovers::SERVICE_TAG_PREFIX;
 use self::token::Token;
 pub use self::token::{TOKEN_ENV_DEFAULT, TokenAt};
-use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
+use crate::lbaas::{Api, Error, Kind, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
 use crate::remote::client;
 use async_trait::async_trait;
@@ -139,6 +141,38 @@ impl Anexia {
             fence,
             owned: None,
         })
+    }
+
+    /// Children of the load balancers, direct or not, of none of the Services with these UIDs, by kind then identifier.
+    /// Each with the UID of the Service whose tag it carries: another cluster's, or one that is gone. `None`: a host
+    /// created it and never came back to tag it, or people made it by hand. Changes nothing.
+    pub async fn orphans(
+        &self,
+        load_balancers: &[String],
+        uids: BTreeSet<String>,
+    ) -> Result<Vec<(Object, Option<String>)>, Error> {
+        let (call, uids) = (&self.call(), &uids);
+        let load_balancers: BTreeSet<&str> = load_balancers.iter().map(String::as_str).collect();
+        let kinds = [Kind::Backend, Kind::Frontend];
+        let first = load_balancers.into_iter().flat_map(|id| kinds.map(|kind| (kind, id)));
+        let first = call.children(first).await?;
+        let second = first.iter().filter_map(|(kind, id)| Some((kind.child()?, id.as_str())));
+        let second = call.children(second).await?;
+        let reads = first.iter().chain(&second).map(|(kind, identifier)| async move {
+            // `None`: it is gone meanwhile.
+            let Some(tags) = call.tags(identifier).await? else {
+                return Ok::<_, Error>(None);
+            };
+            let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
+            if of.clone().any(|uid| uids.contains(uid)) {
+                return Ok(None);
+            }
+            let object = if_there(call.read(*kind, identifier).await)?;
+            Ok(object.map(|object| (object, of.next().map(str::to_owned))))
+        });
+        let mut orphans: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
+        orphans.sort_by_cached_key(|(object, _)| object.reference());
+        Ok(orphans)
     }
 
     /// Removes a tag from a resource, which need not carry it.

@@ -84,7 +84,7 @@ impl Api for Compute {
             number,
             zone: neg.zone.clone(),
             neg: neg.name.clone(),
-            request: id.to_string(),
+            request: id.0.to_string(),
             started_ms,
             end: None,
         };

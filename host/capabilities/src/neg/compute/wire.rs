@@ -41,7 +41,7 @@ impl Settings {
     }
 
     pub(super) fn insert_request(&self, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
-        let target = format!("{}/networkEndpointGroups?requestId={id}", self.zone(&neg.zone)?);
+        let target = format!("{}/networkEndpointGroups?requestId={}", self.zone(&neg.zone)?, id.0);
         Ok(request(Method::POST, target, Some(body)))
     }
 
@@ -62,7 +62,7 @@ impl Settings {
         id: RequestId,
     ) -> Result<Request, Error> {
         let what = if attaches { "attach" } else { "detach" };
-        let target = format!("{}/{what}NetworkEndpoints?requestId={id}", self.neg(neg)?);
+        let target = format!("{}/{what}NetworkEndpoints?requestId={}", self.neg(neg)?, id.0);
         Ok(request(Method::POST, target, Some(body)))
     }
 

@@ -17,7 +17,7 @@ async fn a_neg_is_made_once_and_then_compared() {
     );
     let ledger = world.ledger().await;
     assert_eq!(ledger.len(), 1);
-    assert_eq!(ledger[0]["request_id"], id(1).to_string());
+    assert_eq!(ledger[0]["request_id"], id(1).0.to_string());
 }
 
 #[tokio::test]

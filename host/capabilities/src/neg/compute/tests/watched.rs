@@ -104,7 +104,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
         number: operation,
         zone: "z-a".to_owned(),
         neg: "web".to_owned(),
-        request: id(1).to_string(),
+        request: id(1).0.to_string(),
         started_ms,
         end: None,
     };
