@@ -18,7 +18,7 @@ use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
 use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native_types};
 use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::world::World;
-use trueup_instance::{Bindings as _, Instance, Instances};
+use trueup_instance::{Instance, Instances};
 use trueup_worlds::neg::guest as neg;
 use trueup_worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
 
@@ -46,7 +46,7 @@ impl Stage {
     pub fn new() -> anyhow::Result<Self> {
         let (runtime, engine) = stage::begin()?;
         let neg = Shipped::new(&engine, neg::NAME, settings())?;
-        let typed = NegSyncer::link(&engine, &neg.program.guest)?;
+        let typed = neg::link(&engine, &neg.program.guest)?;
         Ok(Self {
             runtime,
             engine,

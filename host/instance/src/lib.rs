@@ -17,4 +17,4 @@ mod world;
 pub use instance::{Instance, REPLAY_GUARD, Start, StartError};
 pub use instances::{Instances, LastCall, OpenError, Recorded, with_causes};
 pub use program::Program;
-pub use world::{Bindings, Dispatch, Linked, Running, Store, World, Worlds, linked, names};
+pub use world::{Dispatch, Linked, Running, Store, World, Worlds, linked, names};

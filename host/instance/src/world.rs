@@ -63,24 +63,6 @@ impl World {
     }
 }
 
-/// The bindings of one world. The macro `world!` implements it.
-pub trait Bindings: Sized + Send + Sync + 'static {
-    /// A linked guest with the places of its exports.
-    type Pre: Send + Sync + 'static;
-
-    /// Links a guest of the world with these bindings.
-    ///
-    /// # Errors
-    /// If an import or export is missing or does not have the type in `wit/`.
-    fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<Self::Pre>;
-
-    /// Creates an instance.
-    fn instantiate(pre: &Self::Pre, store: &mut Store) -> impl Future<Output = wasmtime::Result<Self>> + Send;
-
-    /// Calls an export by its name; `lifecycle` is the same in every world.
-    fn dispatch(&self, instance: &mut Running, call: &str, args: &RawValue) -> impl Future<Output = Answer> + Send;
-}
-
 /// The store of an instance.
 pub type Store = wasmtime::Store<Data>;
 
@@ -90,35 +72,29 @@ pub(crate) type Instantiated = Result<Running, (Box<Host>, CallError)>;
 /// A guest linked to its world: creates an instance. The duration is the maximum computing time of its calls.
 pub type Linked = Box<dyn for<'a> Fn(&'a Engine, Host, Duration) -> BoxFuture<'a, Instantiated> + Send + Sync>;
 
-/// Links a guest of the world with these bindings.
-///
-/// # Errors
-/// As [`Bindings::link`].
-pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linked> {
-    let pre = Arc::new(B::link(engine, guest)?);
-    Ok(Box::new(move |engine, host, cpu_max| {
+/// A guest that creates its instances with `instantiate` from `pre`, which is linked already.
+pub fn linked<P: Send + Sync + 'static, B: Dispatch + 'static>(
+    pre: P,
+    instantiate: for<'a> fn(&'a P, &'a mut Store) -> BoxFuture<'a, wasmtime::Result<B>>,
+) -> Linked {
+    let pre = Arc::new(pre);
+    Box::new(move |engine, host, cpu_max| {
         let pre = Arc::clone(&pre);
         let instantiate = async move |store: &mut Store| {
-            let bindings = B::instantiate(&pre, store).await?;
+            let bindings = instantiate(&pre, store).await?;
             Ok(Arc::new(bindings) as Arc<dyn Dispatch>)
         };
         Box::pin(Running::new(engine, host, cpu_max, instantiate))
-    }))
+    })
 }
 
 /// An instance of a guest of any world. See [`Instance`].
 pub type Running = Instance<Arc<dyn Dispatch>>;
 
-/// The [`Bindings`] of any world.
+/// The bindings of an instance of any world. The macro `world!` implements it.
 pub trait Dispatch: Send + Sync {
-    /// Calls an export by its name.
+    /// Calls an export by its name; `lifecycle` is the same in every world.
     fn dispatch<'a>(&'a self, instance: &'a mut Running, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer>;
-}
-
-impl<B: Bindings> Dispatch for B {
-    fn dispatch<'a>(&'a self, instance: &'a mut Running, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer> {
-        Box::pin(B::dispatch(self, instance, call, args))
-    }
 }
 
 /// The types of a world, generated from `wit/`: `bindgen!` with the options that all worlds share. Takes the folders of
@@ -141,66 +117,71 @@ macro_rules! bindings {
     };
 }
 
-/// Defines `WORLD` and its `Bindings`: the type of an instance, the type of a linked guest, the type that adds the
-/// imports, then the exports by name, each with its arguments, interface and function. If all exports share one
-/// interface, it is given once, after the types.
+/// Defines `WORLD`, alone also as `WORLDS`, and `link`: the type of an instance, the type of a linked guest, the type
+/// that adds the imports, then the exports by name, each with its arguments, interface and function. If all exports
+/// share one interface, it is given once, after the types, of which those of `bindings!` are then named.
 #[macro_export]
 macro_rules! world {
     (
-        $name:literal as $world:ty, $pre:ty, $imports_of:ty;
+        $name:literal as $world:ident, $pre:ident;
         imports: $imports:tt; exports: $exports:tt; is_stateless: $is_stateless:literal; $interface:ident:
         $($call:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $made:expr;)*
     ) => {
         $crate::world! {
-            $name as $world, $pre, $imports_of;
+            $name as bindings::$world, bindings::$pre<trueup_engine::Data>, bindings::$world;
             imports: $imports; exports: $exports; is_stateless: $is_stateless;
             $($call: $args => |$interface as $export, $store, $a| $made;)*
         }
     };
     (
         $name:literal as $world:ty, $pre:ty, $imports_of:ty;
-        imports: $imports:tt; exports: $exports:tt; is_stateless: $is_stateless:literal;
+        imports: [$($import:literal),*]; exports: [$($exported:literal),*]; is_stateless: $is_stateless:literal;
         $($call:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;)*
     ) => {
         /// This world.
         pub const WORLD: $crate::World = $crate::World {
-            name: $name,
-            imports: &$imports,
-            exports: &$exports,
+            name: concat!($name, "@0.1.0"),
+            imports: &[$(concat!("trueup:", $import, "@0.1.0")),*],
+            exports: &[$(concat!("trueup:", $exported, "@0.1.0")),*],
             calls: &[$($call),*],
             is_stateless: $is_stateless,
-            link: $crate::linked::<$world>,
+            link: |engine, guest| {
+                Ok($crate::linked(link(engine, guest)?, |pre, store| Box::pin(pre.instantiate_async(store))))
+            },
         };
 
-        impl $crate::Bindings for $world {
-            type Pre = $pre;
+        /// The worlds that a guest with this world may have.
+        pub const WORLDS: $crate::Worlds = &[&WORLD];
 
-            fn link(engine: &trueup_engine::Engine, guest: &trueup_engine::Guest) -> wasmtime::Result<$pre> {
-                let mut linker = trueup_engine::linker_for(engine, guest)?;
-                <$imports_of>::add_to_linker::<_, wasmtime::component::HasSelf<_>>(
-                    &mut linker,
-                    |data: &mut trueup_engine::Data| &mut data.host,
-                )?;
-                <$pre>::new(linker.instantiate_pre(guest.component())?)
-            }
+        /// Links a guest of this world.
+        ///
+        /// # Errors
+        /// If an import or export is missing or does not have the type in `wit/`.
+        pub fn link(engine: &trueup_engine::Engine, guest: &trueup_engine::Guest) -> wasmtime::Result<$pre> {
+            let mut linker = trueup_engine::linker_for(engine, guest)?;
+            <$imports_of>::add_to_linker::<_, wasmtime::component::HasSelf<_>>(
+                &mut linker,
+                |data: &mut trueup_engine::Data| &mut data.host,
+            )?;
+            <$pre>::new(linker.instantiate_pre(guest.component())?)
+        }
 
-            async fn instantiate(pre: &$pre, store: &mut $crate::Store) -> wasmtime::Result<Self> {
-                pre.instantiate_async(store).await
-            }
-
-            async fn dispatch(
-                &self,
-                instance: &mut $crate::Running,
-                call: &str,
-                args: &serde_json::value::RawValue,
-            ) -> $crate::dispatch::Answer {
+        impl $crate::Dispatch for $world {
+            fn dispatch<'a>(
+                &'a self,
+                instance: &'a mut $crate::Running,
+                call: &'a str,
+                args: &'a serde_json::value::RawValue,
+            ) -> futures_util::future::BoxFuture<'a, $crate::dispatch::Answer> {
                 use $crate::dispatch::{Init, Nothing as NoArgs, Restore};
-                $crate::world! { @match self, instance, call, args;
-                    $($call: $args => |$interface as $export, $store, $a| $made;)*
-                    "lifecycle.init": Init => |trueup_guest_lifecycle as e, s, a| e.call_init(s, &a.config);
-                    "lifecycle.restore": Restore => |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
-                    "lifecycle.snapshot": NoArgs => |trueup_guest_lifecycle as e, s, _a| e.call_snapshot(s);
-                }
+                Box::pin(async move {
+                    $crate::world! { @match self, instance, call, args;
+                        $($call: $args => |$interface as $export, $store, $a| $made;)*
+                        "lifecycle.init": Init => |trueup_guest_lifecycle as e, s, a| e.call_init(s, &a.config);
+                        "lifecycle.restore": Restore => |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
+                        "lifecycle.snapshot": NoArgs => |trueup_guest_lifecycle as e, s, _a| e.call_snapshot(s);
+                    }
+                })
             }
         }
     };

@@ -2,16 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use trueup_config::WarmTargets;
-use trueup_engine::Data;
-use trueup_instance::{Worlds, bindings, world};
+use trueup_instance::{bindings, world};
 
 pub use trueup_instance::dispatch::Nothing;
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "ipam";
-
-/// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
@@ -25,7 +21,6 @@ bindings! {
 pub use bindings::exports::trueup::ipam::datastore::{
     AddressInfo, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
 };
-pub use bindings::{IpamDatastore, IpamDatastorePre};
 
 /// The arguments of `datastore.add-eni`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,18 +88,9 @@ pub struct EniNeedsIp {
 }
 
 world! {
-    "trueup:ipam/ipam-datastore@0.1.0" as IpamDatastore, IpamDatastorePre<Data>, IpamDatastore;
-    imports: [
-        "trueup:checkpoint/store@0.1.0",
-        "trueup:cri/sandboxes@0.1.0",
-        "trueup:host/clock@0.1.0",
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-    ];
-    exports: [
-        "trueup:guest/lifecycle@0.1.0",
-        "trueup:ipam/datastore@0.1.0",
-    ];
+    "trueup:ipam/ipam-datastore" as IpamDatastore, IpamDatastorePre;
+    imports: ["checkpoint/store", "cri/sandboxes", "host/clock", "host/log", "host/metrics"];
+    exports: ["guest/lifecycle", "ipam/datastore"];
     is_stateless: false; trueup_ipam_datastore:
     "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
     "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);

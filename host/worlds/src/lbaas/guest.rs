@@ -1,14 +1,10 @@
 //! The world `trueup:lbaas/lbaas-reconciler`: its bindings, and its exports by name.
 
 use serde::Deserialize;
-use trueup_engine::Data;
-use trueup_instance::{Worlds, bindings, world};
+use trueup_instance::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "lbaas";
-
-/// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
@@ -19,7 +15,6 @@ bindings! {
 }
 
 pub use bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Port, Report, Target};
-pub use bindings::{LbaasReconciler, LbaasReconcilerPre};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,19 +23,9 @@ struct OfDesired {
 }
 
 world! {
-    "trueup:lbaas/lbaas-reconciler@0.1.0" as LbaasReconciler, LbaasReconcilerPre<Data>, LbaasReconciler;
-    imports: [
-        "trueup:host/clock@0.1.0",
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-        "trueup:host/random@0.1.0",
-        "trueup:lbaas/api@0.1.0",
-        "trueup:lbaas/types@0.1.0",
-    ];
-    exports: [
-        "trueup:guest/lifecycle@0.1.0",
-        "trueup:lbaas/reconciliation@0.1.0",
-    ];
+    "trueup:lbaas/lbaas-reconciler" as LbaasReconciler, LbaasReconcilerPre;
+    imports: ["host/clock", "host/log", "host/metrics", "host/random", "lbaas/api", "lbaas/types"];
+    exports: ["guest/lifecycle", "lbaas/reconciliation"];
     is_stateless: true; trueup_lbaas_reconciliation:
     "reconciliation.reconcile": OfDesired => |e, s, a| e.call_reconcile(s, &a.desired);
     "reconciliation.reconcile-check": OfDesired => |e, s, a| e.call_reconcile_check(s, &a.desired);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::neg::{EndpointGroup, Location};
 use trueup_engine::Data;
-use trueup_instance::{Worlds, bindings, world};
+use trueup_instance::{bindings, world};
 use wasmtime::component::{
     Component, ComponentExportIndex, ComponentType, Func, Instance, InstancePre, Lift, Lower, TypedFunc,
 };
@@ -13,9 +13,6 @@ pub use trueup_instance::dispatch::Nothing;
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "neg";
-
-/// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/neg"],
@@ -163,25 +160,6 @@ impl Migrator {
         let args = (add, remove, committed, in_error_state);
         Ok(filter.call_async(&mut store, args).await?.0)
     }
-
-    /// `migrator.pause`.
-    pub async fn call_pause(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<()> {
-        self.pause.call_async(store, ()).await
-    }
-
-    /// `migrator.continue`.
-    pub async fn call_continue(
-        &self,
-        store: impl AsContextMut<Data: Send>,
-        detach_failure: Option<String>,
-    ) -> wasmtime::Result<()> {
-        self.r#continue.call_async(store, (detach_failure,)).await
-    }
-
-    /// `migrator.is-paused`.
-    pub async fn call_is_paused(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<bool> {
-        Ok(self.is_paused.call_async(store, ()).await?.0)
-    }
 }
 
 /// The arguments of `migrator.filter`.
@@ -237,26 +215,14 @@ pub struct OnTimer {
 }
 
 world! {
-    "trueup:neg/neg-syncer@0.1.0" as NegSyncer, NegSyncerPre, bindings::Syncer;
-    imports: [
-        "trueup:host/clock@0.1.0",
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-        "trueup:host/timers@0.1.0",
-        "trueup:neg/api@0.1.0",
-        "trueup:neg/types@0.1.0",
-    ];
-    exports: [
-        "trueup:guest/lifecycle@0.1.0",
-        "trueup:guest/timer-events@0.1.0",
-        "trueup:neg/migrator@0.1.0",
-        "trueup:neg/syncer@0.1.0",
-    ];
+    "trueup:neg/neg-syncer" as NegSyncer, NegSyncerPre, bindings::Syncer;
+    imports: ["host/clock", "host/log", "host/metrics", "host/timers", "neg/api", "neg/types"];
+    exports: ["guest/lifecycle", "guest/timer-events", "neg/migrator", "neg/syncer"];
     is_stateless: false;
-    "migrator.continue": Continue => |migrator as migrator, s, a| migrator.call_continue(s, a.detach_failure);
-    "migrator.filter": Filter => |migrator as migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
-    "migrator.is-paused": Nothing => |migrator as migrator, s, _a| migrator.call_is_paused(s);
-    "migrator.pause": Nothing => |migrator as migrator, s, _a| migrator.call_pause(s);
+    "migrator.continue": Continue => |migrator as m, s, a| m.r#continue.call_async(s, (a.detach_failure,));
+    "migrator.filter": Filter => |migrator as m, s, a| m.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
+    "migrator.is-paused": Nothing => |migrator as m, s, _a| async { Ok(m.is_paused.call_async(s, ()).await?.0) };
+    "migrator.pause": Nothing => |migrator as m, s, _a| m.pause.call_async(s, ());
     "syncer.on-operation": OnOperation => |syncer as syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
     "syncer.set-error-state": SetErrorState => |syncer as syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
     "syncer.sync": Sync => |syncer as syncer, s, a| syncer.call_sync(s, &a.target);

@@ -54,21 +54,7 @@ impl Kind for OfThisNode {
     }
 
     fn example(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("trueup.toml", include_str!("../../../../examples/services/trueup.toml")),
-            (
-                "manifests/cart.yaml",
-                include_str!("../../../../examples/services/manifests/cart.yaml"),
-            ),
-            (
-                "manifests/nodes.yaml",
-                include_str!("../../../../examples/services/manifests/nodes.yaml"),
-            ),
-            (
-                "manifests/pods.yaml",
-                include_str!("../../../../examples/services/manifests/pods.yaml"),
-            ),
-        ]
+        example!("services": "trueup.toml", "manifests/cart.yaml", "manifests/nodes.yaml", "manifests/pods.yaml")
     }
 
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {

@@ -3,16 +3,12 @@
 pub mod records;
 
 use serde::{Deserialize, Serialize};
-use trueup_engine::Data;
-use trueup_instance::{Worlds, bindings, world};
+use trueup_instance::{bindings, world};
 
 pub use trueup_instance::dispatch::Nothing;
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "nodesync";
-
-/// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync"],
@@ -28,8 +24,6 @@ pub use bindings::exports::trueup::nodesync::node_sync::{
     Change, ClusterState, Error, IpVersion, Node, NodeUpdate, VppNode,
 };
 pub use trueup_capabilities::bindings::kube::types::Node as KubeNode;
-
-pub use bindings::{NodeSyncer, NodeSyncerPre};
 
 /// The arguments of `node-sync.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,18 +49,9 @@ pub struct PublishNodeIps {
 }
 
 world! {
-    "trueup:nodesync/node-syncer@0.1.0" as NodeSyncer, NodeSyncerPre<Data>, NodeSyncer;
-    imports: [
-        "trueup:etcd/kv@0.1.0",
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-        "trueup:kube/types@0.1.0",
-        "trueup:nodesync/types@0.1.0",
-    ];
-    exports: [
-        "trueup:guest/lifecycle@0.1.0",
-        "trueup:nodesync/node-sync@0.1.0",
-    ];
+    "trueup:nodesync/node-syncer" as NodeSyncer, NodeSyncerPre;
+    imports: ["etcd/kv", "host/log", "host/metrics", "kube/types", "nodesync/types"];
+    exports: ["guest/lifecycle", "nodesync/node-sync"];
     is_stateless: false; trueup_nodesync_node_sync:
     "node-sync.get-all-nodes": Nothing => |e, s, _a| e.call_get_all_nodes(s);
     "node-sync.get-node-id": Nothing => |e, s, _a| e.call_get_node_id(s);

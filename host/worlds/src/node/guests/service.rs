@@ -3,14 +3,10 @@
 pub mod adapter;
 
 use serde::{Deserialize, Serialize};
-use trueup_engine::Data;
-use trueup_instance::{Worlds, bindings, world};
+use trueup_instance::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "service";
-
-/// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
@@ -26,7 +22,6 @@ bindings! {
 pub use bindings::exports::trueup::service::processor::{
     CustomInterface, CustomIpAllocation, Event, LocalPod, NodeContext, State,
 };
-pub use bindings::{ServiceProcessor, ServiceProcessorPre};
 pub use trueup_capabilities::bindings::kube::types::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId, Protocol, Service, ServicePort,
 };
@@ -68,19 +63,9 @@ pub struct Revert {
 }
 
 world! {
-    "trueup:service/service-processor@0.1.0" as ServiceProcessor, ServiceProcessorPre<Data>, ServiceProcessor;
-    imports: [
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-        "trueup:kube/types@0.1.0",
-        "trueup:nodesync/types@0.1.0",
-        "trueup:service/renderer@0.1.0",
-        "trueup:service/types@0.1.0",
-    ];
-    exports: [
-        "trueup:guest/lifecycle@0.1.0",
-        "trueup:service/processor@0.1.0",
-    ];
+    "trueup:service/service-processor" as ServiceProcessor, ServiceProcessorPre;
+    imports: ["host/log", "host/metrics", "kube/types", "nodesync/types", "service/renderer", "service/types"];
+    exports: ["guest/lifecycle", "service/processor"];
     is_stateless: false; trueup_service_processor:
     "processor.resync": Resync => |e, s, a| e.call_resync(s, &a.state);
     "processor.revert": Revert => |e, s, a| e.call_revert(s, &a.pod);
