@@ -1,7 +1,6 @@
 //! One call of the plugin: plan, ask, conclude, carry out the conclusion, and report it: stdout for the caller, a line
 //! on stderr for the runtime's log, the exit status.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::panic::{self, UnwindSafe};
 use std::path::Path;
@@ -142,8 +141,7 @@ fn log_line(variables: &Variables, text: &str) -> String {
     let mut line = format!("trueup-cni: {command}{text}");
     let args: String = shown(&variables.args).chars().take(ARGS_CHARS_MAX).collect();
     if !args.is_empty() {
-        // Writing to a `String` does not fail.
-        let _ = write!(line, " [{args}]");
+        line += &format!(" [{args}]");
     }
     line.replace(char::is_control, " ")
 }

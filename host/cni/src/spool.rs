@@ -2,7 +2,6 @@
 //!
 //! The plugin's only state: DEL's outbox. A release that exists is whole and on disk.
 
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -55,12 +54,8 @@ impl<'a> Release<'a> {
     fn hex(&self) -> String {
         let Attachment { container_id, if_name } = self.attachment;
         let key = [self.network, container_id, if_name].join("\0");
-        let mut hex = String::new();
-        for byte in Sha256::digest(key.as_bytes()) {
-            // Writing to a `String` does not fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        let digest = Sha256::digest(key.as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -106,10 +101,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(FILE_MODE).open(path);
-    let written = file.and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
+    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
     written.map_err(|error| failed("writing", path, &error))
 }
 
@@ -119,26 +111,25 @@ fn make_dir(dir: &Path) -> Result<(), String> {
     let mut builder = DirBuilder::new();
     let made = builder.recursive(true).mode(DIR_MODE).create(dir);
     made.map_err(|error| failed("making", dir, &error))?;
-    for parent in missing.into_iter().rev().filter_map(Path::parent) {
-        sync_dir(parent)?;
-    }
-    Ok(())
+    missing
+        .into_iter()
+        .rev()
+        .filter_map(Path::parent)
+        .try_for_each(sync_dir)
 }
 
 /// A folder that others can write to can't be the spool.
 fn check_dir(dir: &Path) -> Result<(), String> {
     let metadata = fs::metadata(dir).map_err(|error| failed("looking at", dir, &error))?;
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let refused = |why: String| Err(format!("the spool `{}` {why}", dir.display()));
     if owner != 0 && owner != own {
-        let dir = dir.display();
-        return Err(format!(
-            "the spool `{dir}` belongs to user {owner}; it must belong to user {own}"
-        ));
+        return refused(format!("belongs to user {owner}; it must belong to user {own}"));
     }
     if metadata.mode() & OTHERS_WRITE != 0 {
-        let (dir, mode) = (dir.display(), metadata.mode() & 0o7777);
-        return Err(format!(
-            "the spool `{dir}` has mode {mode:04o}, so others could free addresses; give it 0700"
+        let mode = metadata.mode() & 0o7777;
+        return refused(format!(
+            "has mode {mode:04o}, so others could free addresses; give it 0700"
         ));
     }
     Ok(())

@@ -18,7 +18,7 @@ use crate::files;
 use crate::setup::SetupError;
 
 /// What is remembered of one key: the format of its file, which names the key.
-pub trait KeyRecord: Serialize + DeserializeOwned {
+pub trait KeyRecord: Serialize + DeserializeOwned + PartialEq {
     /// The key. Its text is what the file holds.
     type Key: Ord + Clone + std::fmt::Display + FromStr<Err: std::fmt::Display>;
     /// What a damaged file said, for the operator who is to repair it.
@@ -85,11 +85,14 @@ impl<R: KeyRecord> KeyRecords<R> {
         self.by_key.get(key)
     }
 
-    /// Replaces the record of a key. It is on disk before this returns.
+    /// Replaces the record of a key, unless it is the same. It is on disk before this returns.
     ///
     /// # Errors
     /// If it can't be written.
     pub fn put(&mut self, key: &R::Key, record: R) -> io::Result<()> {
+        if self.get(key) == Some(&record) {
+            return Ok(());
+        }
         if !self.is_unwritten {
             files::replace_sealed(&self.file(key), &record)?;
         }

@@ -225,10 +225,8 @@ fn addresses(service: &Service, settings: &Settings) -> Result<Vec<String>, Stri
 }
 
 fn port_of(port: &ServicePort) -> Result<Port, String> {
-    let name = match &port.name {
-        Some(name) if !name.is_empty() => name.clone(),
-        _ => port.port.to_string(),
-    };
+    let name = port.name.clone().filter(|name| !name.is_empty());
+    let name = name.unwrap_or_else(|| port.port.to_string());
     let protocol = port.protocol.as_deref();
     if let Some(protocol) = protocol.filter(|protocol| !matches!(*protocol, "" | "TCP")) {
         return Err(format!(
@@ -244,11 +242,10 @@ fn port_of(port: &ServicePort) -> Result<Port, String> {
         let number = u16::try_from(was).ok().filter(|number| *number != 0);
         number.ok_or_else(|| format!("port `{name}`: {field} was {was}, must be 1 to 65535"))
     };
-    let (external, internal) = (number("port", port.port)?, number("nodePort", node_port)?);
     Ok(Port {
+        external: number("port", port.port)?,
+        internal: number("nodePort", node_port)?,
         name,
-        external,
-        internal,
     })
 }
 
@@ -262,18 +259,15 @@ fn server(node: &Node) -> Option<Result<Target, String>> {
     if !is_ready || labels.is_some_and(|labels| labels.contains_key(EXCLUDE_LABEL)) {
         return None;
     }
+    let left_out = |why: &str| Some(Err(format!("node `{name}` is ready but {why}: it gets no traffic")));
     let mut addresses = status.addresses.iter().flatten();
     let Some(internal) = addresses.find(|address| address.type_ == "InternalIP") else {
-        return Some(Err(format!(
-            "node `{name}` is ready but has no InternalIP: it gets no traffic"
-        )));
+        return left_out("has no InternalIP");
     };
     let address = internal.address.clone();
     // The guest rejects the whole input for one bad address: one broken Node would stop every Service.
     if address.parse::<IpAddr>().is_err() {
-        return Some(Err(format!(
-            "node `{name}` is ready but its InternalIP `{address}` is no IP address: it gets no traffic"
-        )));
+        return left_out(&format!("its InternalIP `{address}` is no IP address"));
     }
     Some(Ok(Target { name, address }))
 }

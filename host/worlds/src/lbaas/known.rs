@@ -13,7 +13,7 @@ use crate::lbaas::adapter::Key;
 pub(crate) type Locations = BTreeMap<String, BTreeSet<String>>;
 
 /// What is known of one key: the format of its file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Uids {
     key: String,
@@ -50,11 +50,7 @@ pub(crate) fn owned_uids(known: &KnownKeys) -> impl Iterator<Item = (String, Key
 pub(crate) fn remember(known: &mut KnownKeys, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
     let mut locations = locations(known, key);
     let on = locations.entry(uid.to_owned()).or_default();
-    let before = on.len();
     on.extend(load_balancers.iter().cloned());
-    if on.len() == before && before > 0 {
-        return Ok(());
-    }
     write(known, key, locations)
 }
 

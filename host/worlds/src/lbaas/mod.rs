@@ -76,14 +76,13 @@ impl<'a> Services<'a> {
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
         let plans = setup.keyed.host_context.plans();
         let (known, desired) = open_state(setup.lbaas, &setup.keyed.config.state_dir, plans)?;
-        let shared = Shared {
-            known: Mutex::new(known),
-            settings: setup.lbaas.adapter.clone(),
-            publisher,
-        };
         Ok(Self {
             setup,
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared {
+                known: Mutex::new(known),
+                settings: setup.lbaas.adapter.clone(),
+                publisher,
+            }),
             desired,
             quarantine,
             reached: BTreeMap::new(),
@@ -251,13 +250,8 @@ impl Reconciler for Services<'_> {
         };
         self.shared.publisher.report(publish::success(key, gone, effects, &did));
         let key = key.to_string();
-        let json = json!({
-            "key": key,
-            "gone": gone,
-            "created": created,
-            "destroyed": destroyed,
-            "in_service": in_service,
-        });
+        let json =
+            json!({ "key": key, "gone": gone, "created": created, "destroyed": destroyed, "in_service": in_service });
         let said = Message::outcome(&key, if gone { "gone" } else { "true" }, &did);
         Ok(Some(Event::Own(WorldEvent::new("true", &json, Some(said)))))
     }

@@ -94,10 +94,7 @@ impl Publisher {
             finalizers.push(FINALIZER.to_owned());
             with_finalizers(&finalizers)
         };
-        match self.of(key, fence) {
-            Some(own) => own.write_if_ours(uid, claimed).await,
-            None => Ok(()),
-        }
+        self.write_if_ours(key, uid, fence, claimed).await
     }
 
     /// The Service is in its desired state; `in_service` is what it serves.
@@ -112,10 +109,10 @@ impl Publisher {
         if let Some(file) = self.file(key) {
             files::replace_json(&file, &status).map_err(|error| error.to_string())?;
         }
-        let Some(own) = self.of(key, fence) else { return Ok(()) };
         let ingress = status.load_balancer.and_then(|status| status.ingress);
         let ingress = ingress.unwrap_or_default();
-        own.write_if_ours(uid, |service| with_ingress(service, &ingress)).await
+        let served = |service: &Service| with_ingress(service, &ingress);
+        self.write_if_ours(key, uid, fence, served).await
     }
 
     /// Nothing is left of a Service that this host no longer manages: removes all addresses and our finalizer. A
@@ -124,7 +121,6 @@ impl Publisher {
         if let Some(file) = self.file(key) {
             files::remove(&file).map_err(|error| error.to_string())?;
         }
-        let Some(own) = self.of(key, fence) else { return Ok(()) };
         let cleared = |service: &Service| match adapter::is_ours(service) {
             true => Change::Stop,
             // Its class belongs to another controller, so the addresses do too.
@@ -140,8 +136,8 @@ impl Publisher {
                 with_finalizers(&finalizers)
             }
         };
-        if own.write(cleared).await? {
-            own.write(released).await?;
+        if self.write(key, fence, cleared).await? {
+            self.write(key, fence, released).await?;
         }
         Ok(())
     }
@@ -165,37 +161,32 @@ impl Publisher {
         Some(folder.join(&key.namespace).join(format!("{}.json", key.name)))
     }
 
-    /// `None` if the source is no cluster.
-    fn of<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Option<Own<'a>> {
-        let (cluster, _) = self.cluster.as_ref()?;
-        Some(Own { cluster, key, fence })
-    }
-}
-
-/// A Service of a cluster, as one turn writes it.
-struct Own<'a> {
-    cluster: &'a Kubernetes,
-    key: &'a Key,
-    fence: &'a Fence,
-}
-
-impl Own<'_> {
-    /// Changes a Service that is ours and has this UID.
-    async fn write_if_ours(&self, uid: &str, change: impl Fn(&Service) -> Change) -> Result<(), Failure> {
+    /// Changes a Service of a cluster that is ours and has this UID.
+    async fn write_if_ours(
+        &self,
+        key: &Key,
+        uid: &str,
+        fence: &Fence,
+        change: impl Fn(&Service) -> Change,
+    ) -> Result<(), Failure> {
+        let Some((cluster, _)) = &self.cluster else {
+            return Ok(());
+        };
         let change = |service: &Service| match is_ours(service, uid) {
             true => change(service),
             false => Change::Stop,
         };
-        let is_written = self.write(change).await?;
-        let known = || self.cluster.service(&self.key.namespace, &self.key.name);
-        expect(known, self.cluster.is_watched(), self.key, uid, is_written).await
+        let is_written = self.write(key, fence, change).await?;
+        let known = || cluster.service(&key.namespace, &key.name);
+        expect(known, cluster.is_watched(), key, uid, is_written).await
     }
 
-    /// Returns whether the Service is as desired. It is not if it does not exist, or has changed so that this write no
-    /// longer applies.
-    async fn write(&self, change: impl Fn(&Service) -> Change) -> Result<bool, Failure> {
-        let cluster = self.cluster;
-        let key = self.key;
+    /// Returns whether the Service is as desired. It is not if there is no cluster, it does not exist, or has changed
+    /// so that this write no longer applies.
+    async fn write(&self, key: &Key, fence: &Fence, change: impl Fn(&Service) -> Change) -> Result<bool, Failure> {
+        let Some((cluster, _)) = &self.cluster else {
+            return Ok(false);
+        };
         let failed = |cause: &str| Failure::from(format!("service `{key}`: {cause}"));
         let Some(mut service) = cluster.service(&key.namespace, &key.name) else {
             return Ok(false);
@@ -207,7 +198,7 @@ impl Own<'_> {
                 Change::Patch { patch, status } => (patch, status),
             };
             // Check this right before the write: the preceding steps may have taken long.
-            let Some(left) = self.fence.left() else {
+            let Some(left) = fence.left() else {
                 return Err(failed("not written, since this host may not act now"));
             };
             match cluster.patch_service(&service, patch, status, left).await {

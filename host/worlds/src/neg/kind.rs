@@ -74,11 +74,10 @@ impl Kind for OfNegs {
             let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
             let simulated = match &neg.sim {
                 Some(sim) => {
-                    let token = sim.token.as_ref();
-                    let token = token.map(|at| read_token(at, "the simulated Compute Engine's token"));
-                    let token = token.transpose()?.map(|token| token.trim().to_owned());
+                    let read = |at| read_token(at, "the simulated Compute Engine's token");
+                    let token = sim.token.as_ref().map(read).transpose()?;
                     let mut server = sim.server.clone();
-                    server.token = token.map(Into::into);
+                    server.token = token.map(|token| token.trim().into());
                     server.is_trial = host_context.plans();
                     let server = trueup_sims::compute::start(server, sim.listen).await;
                     let on = (config, host_context);
@@ -93,12 +92,8 @@ impl Kind for OfNegs {
                 // A plan does not touch the operations of a running host.
                 NegBackend::Remote(_) | NegBackend::Simulated => {
                     let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
-                    let in_process = InProcess {
-                        negs: Arc::default(),
-                        pending: Mutex::default(),
-                        ended,
-                    };
-                    (Arc::new(in_process) as _, ends)
+                    let (negs, pending) = (Arc::default(), Mutex::default());
+                    (Arc::new(InProcess { negs, pending, ended }) as _, ends)
                 }
             };
             Ok(Some(Box::new(NegSetup {
@@ -188,16 +183,16 @@ fn connect(
 }
 
 fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
-    match at {
+    let credentials = match at {
         CredentialsAt::Token(TokenAt::File(file)) => Ok(Credentials::token_file(file)),
         CredentialsAt::Token(at @ TokenAt::Variable(_)) => {
-            let token = read_token(at, "the token of [backend.neg]")?;
-            Credentials::fixed(token.trim()).map_err(SetupError::misused)
+            Credentials::fixed(read_token(at, "the token of [backend.neg]")?.trim())
         }
-        CredentialsAt::KeyFile(file) => Credentials::credentials_file(file).map_err(SetupError::misused),
-        CredentialsAt::ApplicationDefault => Credentials::application_default().map_err(SetupError::misused),
-        CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN).map_err(SetupError::misused),
-    }
+        CredentialsAt::KeyFile(file) => Credentials::credentials_file(file),
+        CredentialsAt::ApplicationDefault => Credentials::application_default(),
+        CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN),
+    };
+    credentials.map_err(SetupError::misused)
 }
 
 #[async_trait]
@@ -299,15 +294,12 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupEr
     needs.servers.push(settings.endpoint.clone());
     let zone = neg.adapter.zones.first().map_or(ZONE, String::as_str);
     Ok(Probe::new(COMPUTE, async move {
-        let asked_for = NegRef {
-            name: ASKED_FOR.to_owned(),
-            zone: zone.to_owned(),
-        };
-        let project = &settings.project;
-        let endpoint = &settings.endpoint;
-        let taken = || Ok(format!("{endpoint} takes the credentials, project {project}"));
-        let error = match reads.endpoints(&asked_for).await {
-            Ok(_) | Err(Error::NotFound) => return taken(),
+        let (name, zone) = (ASKED_FOR.to_owned(), zone.to_owned());
+        let (project, endpoint) = (&settings.project, &settings.endpoint);
+        let error = match reads.endpoints(&NegRef { name, zone }).await {
+            Ok(_) | Err(Error::NotFound) => {
+                return Ok(format!("{endpoint} takes the credentials, project {project}"));
+            }
             Err(error) => error,
         };
         let network =

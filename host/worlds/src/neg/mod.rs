@@ -21,7 +21,6 @@ mod turn;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -265,7 +264,7 @@ fn pop_due(times: &mut BTreeSet<(u64, Key)>, now_ms: u64) -> Option<Key> {
 }
 
 /// What is known of one key: the format of its file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeySettings {
     key: String,
@@ -283,21 +282,6 @@ impl KeyRecord for KeySettings {
 
 /// All known keys.
 type KnownKeys = KeyRecords<KeySettings>;
-
-/// Remembers that a key may have endpoints in these NEGs. It is on disk before this returns.
-///
-/// # Errors
-/// If it can't be written. The caller must then attach nothing.
-fn remember(known: &mut KnownKeys, key: &Key, settings: &Map<String, Value>) -> io::Result<()> {
-    if known.get(key).is_some_and(|known| known.settings == *settings) {
-        return Ok(());
-    }
-    let record = KeySettings {
-        key: key.to_string(),
-        settings: settings.clone(),
-    };
-    known.put(key, record)
-}
 
 /// The names of the NEGs that known keys have.
 fn held_negs(known: &KnownKeys) -> impl Iterator<Item = (String, Key)> {
@@ -366,6 +350,14 @@ mod tests {
 
     fn settings(zones: &Value) -> Map<String, Value> {
         Map::from_iter([("zones".to_owned(), zones.clone())])
+    }
+
+    fn remember(known: &mut KnownKeys, key: &Key, settings: &Map<String, Value>) -> std::io::Result<()> {
+        let record = KeySettings {
+            key: key.to_string(),
+            settings: settings.clone(),
+        };
+        known.put(key, record)
     }
 
     #[test]

@@ -25,7 +25,7 @@ use trueup_work::status::NegAt;
 
 use super::operations::{Ended, Noted, Unknown};
 use super::turn::{NegTurn, Out};
-use super::{Inbox, Negs, SetErrorState, Work, pop_due};
+use super::{Inbox, KeySettings, Negs, SetErrorState, Work, pop_due};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
@@ -196,7 +196,11 @@ impl Reconciler for Negs<'_> {
         if work.is_gone {
             return Ok(());
         }
-        super::remember(&mut self.known, key, &work.settings).map_err(|error| error.to_string())
+        let record = KeySettings {
+            key: key.to_string(),
+            settings: work.settings.clone(),
+        };
+        self.known.put(key, record).map_err(|error| error.to_string())
     }
 
     fn turn(&mut self, key: &Key, work: Work, mut turn: Turn) -> Turning<Self> {

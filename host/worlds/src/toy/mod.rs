@@ -40,7 +40,7 @@ struct Toys<'a> {
 }
 
 /// What is known of one key: the format of its file.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     key: String,
@@ -74,9 +74,6 @@ impl Toys<'_> {
     }
 
     fn remember(&mut self, key: &Key, at: BTreeSet<String>) -> Result<(), String> {
-        if self.known.get(key).is_some_and(|known| known.at == at) {
-            return Ok(());
-        }
         let key_text = key.to_string();
         let written = self.known.put(key, Written { key: key_text, at });
         written.map_err(|error| error.to_string())
