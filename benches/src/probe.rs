@@ -48,11 +48,11 @@ impl Probe {
     pub async fn start(engine: &Engine, host: Host) -> anyhow::Result<Self> {
         let component = wat::parse_str(include_str!("probe.wat")).context("reading probe.wat")?;
         let guest = engine.load(&component)?;
-        let mut linker = wasmtime::component::Linker::new(engine.wasmtime());
+        let mut linker = wasmtime::component::Linker::new(&engine.wasmtime);
         bindings::Probe::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
             &mut data.host
         })?;
-        let linked = bindings::ProbePre::new(linker.instantiate_pre(guest.component())?)?;
+        let linked = bindings::ProbePre::new(linker.instantiate_pre(&guest.component)?)?;
         let instance = Instance::new(engine, host, CPU_MAX, async |store| {
             linked.instantiate_async(store).await
         })

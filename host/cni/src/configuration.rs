@@ -2,10 +2,11 @@
 //!
 //! Pure but for `read`.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -124,7 +125,7 @@ pub(crate) struct PluginSettings {
     _type: String,
     /// The host's.
     #[serde(default = "socket_default", deserialize_with = "socket")]
-    pub(crate) socket: AbsolutePath,
+    pub(crate) socket: PathBuf,
     /// Which guest. `None` means the host's only one.
     #[serde(default, deserialize_with = "filled_if_given")]
     pub(crate) instance: Option<String>,
@@ -133,8 +134,8 @@ pub(crate) struct PluginSettings {
     pub(crate) timeout_ms: u64,
     /// The folder that keeps releases while the host is down. `None` keeps none: only here null has a meaning of its
     /// own.
-    #[serde(default = "spool_dir_default")]
-    pub(crate) spool_dir: Option<AbsolutePath>,
+    #[serde(default = "spool_dir_default", deserialize_with = "spool_dir")]
+    pub(crate) spool_dir: Option<PathBuf>,
     /// GC frees migrated keys too.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) gc_migrated: bool,
@@ -164,28 +165,6 @@ pub(crate) struct Route {
     table: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<u8>,
-}
-
-/// A runtime calls plugins in any folder, so a relative path would name a different file each time.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "PathBuf")]
-pub(crate) struct AbsolutePath(PathBuf);
-
-impl TryFrom<PathBuf> for AbsolutePath {
-    type Error = String;
-
-    fn try_from(path: PathBuf) -> Result<Self, String> {
-        match path.is_absolute() {
-            true => Ok(Self(path)),
-            false => Err(format!("{path:?} is not an absolute path")),
-        }
-    }
-}
-
-impl AsRef<Path> for AbsolutePath {
-    fn as_ref(&self) -> &Path {
-        &self.0
-    }
 }
 
 impl Settings {
@@ -235,12 +214,24 @@ fn refuse_misspelt(ipam: Option<&Value>) -> Result<(), CniError> {
     Ok(())
 }
 
-fn socket_default() -> AbsolutePath {
-    AbsolutePath("/run/trueup/cni.sock".into())
+fn socket_default() -> PathBuf {
+    "/run/trueup/cni.sock".into()
 }
 
-fn spool_dir_default() -> Option<AbsolutePath> {
-    Some(AbsolutePath("/var/lib/trueup/cni-spool".into()))
+fn spool_dir_default() -> Option<PathBuf> {
+    Some("/var/lib/trueup/cni-spool".into())
+}
+
+fn spool_dir<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    Option::deserialize(from)?.map(absolute).transpose()
+}
+
+/// A runtime calls plugins in any folder, so a relative path would name a different file each time.
+fn absolute<E: serde::de::Error>(path: PathBuf) -> Result<PathBuf, E> {
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(E::custom(format!("{path:?} is not an absolute path"))),
+    }
 }
 
 /// Long enough for a restarting host to answer from its backlog, shorter than any runtime's patience.
@@ -270,9 +261,9 @@ fn not_empty<E: serde::de::Error>(text: String) -> Result<String, E> {
 }
 
 /// The host's socket: the kernel takes no longer path, and no zero byte in it.
-fn socket<'de, D: Deserializer<'de>>(from: D) -> Result<AbsolutePath, D::Error> {
-    let path = AbsolutePath::deserialize(from)?;
-    let bytes = path.as_ref().as_os_str().as_bytes();
+fn socket<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    let path: PathBuf = absolute(Deserialize::deserialize(from)?)?;
+    let bytes = path.as_os_str().as_bytes();
     if bytes.len() > SOCKET_BYTES_MAX || bytes.contains(&0) {
         return Err(D::Error::custom(format!(
             "must be a path of at most {SOCKET_BYTES_MAX} bytes, without a zero byte"
@@ -287,18 +278,21 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 }
 
 fn prefix_length<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
-    match Option::deserialize(from)?.unwrap_or_else(prefix_length_default) {
-        length @ 1..=32 => Ok(length),
-        length => Err(D::Error::custom(format!("{length} is not a whole number from 1 to 32"))),
-    }
+    let length = Option::deserialize(from)?.unwrap_or_else(prefix_length_default);
+    up_to(32, length)
 }
 
 fn timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    match Option::deserialize(from)?.unwrap_or_else(timeout_ms_default) {
-        ms @ 1..=TIMEOUT_MS_MAX => Ok(ms),
-        ms => Err(D::Error::custom(format!(
-            "{ms} is not a whole number from 1 to {TIMEOUT_MS_MAX}"
-        ))),
+    up_to(
+        TIMEOUT_MS_MAX,
+        Option::deserialize(from)?.unwrap_or_else(timeout_ms_default),
+    )
+}
+
+fn up_to<T: PartialOrd + Display + From<u8>, E: serde::de::Error>(most: T, number: T) -> Result<T, E> {
+    match number >= T::from(1) && number <= most {
+        true => Ok(number),
+        false => Err(E::custom(format!("{number} is not a whole number from 1 to {most}"))),
     }
 }
 
@@ -318,6 +312,8 @@ fn network<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use serde_json::json;
 
     use super::*;
@@ -337,7 +333,7 @@ mod tests {
         let read = settings(&with_ipam("other", json!(1)), Version::V1_0_0).unwrap();
         assert_eq!((read.network.as_str(), read.dns), ("net", Map::new()));
         let ipam = read.plugin;
-        assert_eq!(ipam.socket.as_ref(), Path::new("/run/trueup/cni.sock"));
+        assert_eq!(ipam.socket, Path::new("/run/trueup/cni.sock"));
         assert_eq!(ipam.spool_dir, spool_dir_default());
         assert_eq!((ipam.instance, ipam.timeout_ms), (None, 10_000));
         assert_eq!((ipam.gc_migrated, ipam.prefix_length, ipam.gateway), (false, 32, None));
@@ -356,7 +352,7 @@ mod tests {
         });
         let Settings { plugin: ipam, dns, .. } = settings(&configuration, Version::V1_1_0).unwrap();
         assert_eq!(json!(dns), json!({"nameservers": ["10.0.0.53"]}));
-        assert_eq!(ipam.socket.as_ref(), Path::new("/s"));
+        assert_eq!(ipam.socket, Path::new("/s"));
         assert_eq!(ipam.instance.as_deref(), Some("pods"));
         assert_eq!((ipam.timeout_ms, ipam.spool_dir, ipam.gc_migrated), (1, None, true));
         assert_eq!(ipam.prefix_length, 24);

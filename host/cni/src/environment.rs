@@ -3,6 +3,7 @@
 //!
 //! Pure but for `Variables::of_process`.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv4Addr;
@@ -14,36 +15,28 @@ use crate::error::{CniError, INVALID_ENVIRONMENT};
 /// Linux: `IFNAMSIZ` is 16 with the closing NUL.
 const IF_NAME_BYTES_MAX: usize = 15;
 
-/// The variables of the call; `None` if a variable is not set. `CNI_PATH` is not read: this plugin calls no other.
+/// The variables of the call, by name. `CNI_PATH` is not read: this plugin calls no other. `CNI_NETNS` is required for
+/// ADD and CHECK; its value is not used. `CNI_ARGS` is for the log, and for the pod's name.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Variables {
-    /// `CNI_COMMAND`.
-    pub(crate) command: Option<OsString>,
-    /// `CNI_CONTAINERID`.
-    pub(crate) container_id: Option<OsString>,
-    /// `CNI_IFNAME`.
-    pub(crate) if_name: Option<OsString>,
-    /// `CNI_NETNS`: required for ADD and CHECK; its value is not used.
-    pub(crate) netns: Option<OsString>,
-    /// `CNI_ARGS`: for the log, and for the pod's name.
-    pub(crate) args: Option<OsString>,
-}
+pub(crate) struct Variables(pub(crate) BTreeMap<OsString, OsString>);
 
 impl Variables {
     /// Those of this process.
     pub(crate) fn of_process() -> Self {
-        Self {
-            command: env::var_os("CNI_COMMAND"),
-            container_id: env::var_os("CNI_CONTAINERID"),
-            if_name: env::var_os("CNI_IFNAME"),
-            netns: env::var_os("CNI_NETNS"),
-            args: env::var_os("CNI_ARGS"),
-        }
+        Self(env::vars_os().collect())
+    }
+
+    /// The value of a variable; empty if it is not set.
+    pub(crate) fn get(&self, name: &str) -> &OsStr {
+        self.0
+            .get(OsStr::new(name))
+            .map(OsString::as_os_str)
+            .unwrap_or_default()
     }
 
     /// `namespace/name` of the pod, as kubelet's runtimes put it into `CNI_ARGS`. `None` if either is missing.
     pub(crate) fn pod(&self) -> Option<String> {
-        let args = self.args.as_deref()?.to_str()?;
+        let args = self.get("CNI_ARGS").to_str()?;
         let of = |name: &str| {
             let pairs = args.split(';').filter_map(|pair| pair.split_once('='));
             let mut values = pairs.filter_map(|(key, value)| (key == name).then_some(value));
@@ -96,8 +89,7 @@ impl What {
     /// # Errors
     /// Code 4 for an unknown command, and for a required variable that is missing or wrong.
     pub(crate) fn parse(variables: &Variables) -> Result<Option<Self>, CniError> {
-        let command = text("CNI_COMMAND", variables.command.as_deref())?;
-        Ok(Some(match command {
+        Ok(Some(match text("CNI_COMMAND", variables)? {
             "ADD" => Self::Add(with_netns(variables)?),
             "DEL" => Self::Del(attachment(variables)?),
             "CHECK" => Self::Check(with_netns(variables)?, Vec::new()),
@@ -116,7 +108,7 @@ impl What {
 fn with_netns(variables: &Variables) -> Result<Attachment, CniError> {
     let attachment = attachment(variables)?;
     // A path of any bytes: the plugin never opens it, so it need not be text.
-    if variables.netns.as_deref().is_none_or(OsStr::is_empty) {
+    if variables.get("CNI_NETNS").is_empty() {
         return Err(missing("CNI_NETNS"));
     }
     Ok(attachment)
@@ -124,14 +116,17 @@ fn with_netns(variables: &Variables) -> Result<Attachment, CniError> {
 
 fn attachment(variables: &Variables) -> Result<Attachment, CniError> {
     Ok(Attachment {
-        container_id: container_id(text("CNI_CONTAINERID", variables.container_id.as_deref())?)?,
-        if_name: if_name(text("CNI_IFNAME", variables.if_name.as_deref())?)?,
+        container_id: container_id(text("CNI_CONTAINERID", variables)?)?,
+        if_name: if_name(text("CNI_IFNAME", variables)?)?,
     })
 }
 
-fn text<'a>(name: &str, value: Option<&'a OsStr>) -> Result<&'a str, CniError> {
-    let value = value.filter(|value| !value.is_empty()).ok_or_else(|| missing(name))?;
-    value.to_str().ok_or_else(|| wrong(name, value, "is not UTF-8"))
+fn text<'a>(name: &str, variables: &'a Variables) -> Result<&'a str, CniError> {
+    let value = variables.get(name);
+    match value.is_empty() {
+        true => Err(missing(name)),
+        false => value.to_str().ok_or_else(|| wrong(name, value, "is not UTF-8")),
+    }
 }
 
 fn container_id(id: &str) -> Result<String, CniError> {
@@ -168,14 +163,14 @@ mod tests {
     use super::*;
 
     fn variables(command: &str, container_id: &str, if_name: &str, netns: &str) -> Variables {
-        let set = |value: &str| (value != "unset").then(|| OsString::from(value));
-        Variables {
-            command: set(command),
-            container_id: set(container_id),
-            if_name: set(if_name),
-            netns: set(netns),
-            args: None,
-        }
+        let all = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", container_id),
+            ("CNI_IFNAME", if_name),
+            ("CNI_NETNS", netns),
+        ];
+        let set = all.into_iter().filter(|(_, value)| *value != "unset");
+        Variables(set.map(|(name, value)| (name.into(), value.into())).collect())
     }
 
     /// The message of a refused environment.
@@ -187,14 +182,7 @@ mod tests {
 
     #[test]
     fn the_pod_is_named_where_the_arguments_name_both_parts() {
-        let pod = |args: &str| {
-            let args = Some(OsString::from(args));
-            Variables {
-                args,
-                ..Variables::default()
-            }
-            .pod()
-        };
+        let pod = |args: &str| Variables([("CNI_ARGS".into(), args.into())].into()).pod();
         let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=7";
         assert_eq!(pod(args).as_deref(), Some("default/web-0"));
         for none in ["", ";", "K8S_POD_NAME=web-0", "K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0"] {
@@ -283,22 +271,19 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_utf_8_is_refused_where_it_is_needed_as_text() {
-        let bytes = || Some(OsString::from_vec(vec![b'c', 0xff]));
-        let good = || variables("ADD", "c1", "eth0", "/ns");
-        let [mut command, mut container_id, mut if_name] = [good(), good(), good()];
-        (command.command, container_id.container_id, if_name.if_name) = (bytes(), bytes(), bytes());
-        for (wrong, name) in [
-            (command, "CNI_COMMAND"),
-            (container_id, "CNI_CONTAINERID"),
-            (if_name, "CNI_IFNAME"),
-        ] {
-            assert_eq!(refused(&wrong), format!("`{name}`: \"c\\xFF\" is not UTF-8"));
-        }
-        let unused = Variables {
-            netns: bytes(),
-            args: bytes(),
-            ..good()
+        let with_bytes = |names: &[&str]| {
+            let mut all = variables("ADD", "c1", "eth0", "/ns");
+            let bytes = || OsString::from_vec(vec![b'c', 0xff]);
+            all.0.extend(names.iter().map(|name| (name.into(), bytes())));
+            all
         };
+        for name in ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME"] {
+            assert_eq!(
+                refused(&with_bytes(&[name])),
+                format!("`{name}`: \"c\\xFF\" is not UTF-8")
+            );
+        }
+        let unused = with_bytes(&["CNI_NETNS", "CNI_ARGS"]);
         assert!(What::parse(&unused).is_ok());
     }
 }

@@ -69,16 +69,13 @@ fn install(folder: &Path) -> Result<(), String> {
     let target = folder.join(NAME);
     // Not in the way of a runtime, which takes names without a dot.
     let new = folder.join(format!(".{NAME}.{}.tmp", std::process::id()));
-    let copied = copy(&new).and_then(|()| fs::rename(&new, &target));
+    let copied = fs::copy("/proc/self/exe", &new)
+        .and_then(|_| fs::set_permissions(&new, Permissions::from_mode(0o755)))
+        .and_then(|()| File::open(&new)?.sync_all())
+        .and_then(|()| fs::rename(&new, &target));
     copied.map_err(|error| {
         // Ignore the error: the file may not exist.
         let _ = fs::remove_file(&new);
         format!("can't install {}: {error}", target.display())
     })
-}
-
-fn copy(new: &Path) -> io::Result<()> {
-    fs::copy("/proc/self/exe", new)?;
-    fs::set_permissions(new, Permissions::from_mode(0o755))?;
-    File::open(new)?.sync_all()
 }

@@ -158,13 +158,13 @@ mod tests {
     use super::*;
 
     fn variables(command: &str) -> Variables {
-        Variables {
-            command: Some(command.into()),
-            container_id: Some("c1".into()),
-            if_name: Some("eth0".into()),
-            netns: Some("/ns".into()),
-            args: None,
-        }
+        let all = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", "c1"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", "/ns"),
+        ];
+        Variables(all.map(|(name, value)| (name.into(), value.into())).into())
     }
 
     fn configuration(version: &str, more: Value) -> Value {
@@ -189,10 +189,8 @@ mod tests {
     fn the_first_thing_wrong_is_the_one_that_is_said() {
         let code =
             |variables: &Variables, input: &str| plan(variables, Input::parse(input.as_bytes())).unwrap_err().code;
-        let no_id = Variables {
-            container_id: None,
-            ..variables("ADD")
-        };
+        let mut no_id = variables("ADD");
+        no_id.0.remove(std::ffi::OsStr::new("CNI_CONTAINERID"));
         assert_eq!(code(&variables("PAINT"), "{"), 4, "the command before the JSON");
         assert_eq!(code(&no_id, "{"), 4, "the environment before the JSON");
         assert_eq!(code(&variables("ADD"), "{"), 6, "the JSON before the version");

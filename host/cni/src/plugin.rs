@@ -60,7 +60,7 @@ fn call(ask: &Ask) -> Result<Outcome, CniError> {
     }
     let plugin = &ask.settings.plugin;
     let timeout = Duration::from_millis(plugin.timeout_ms);
-    let line = host::exchange(plugin.socket.as_ref(), request, timeout);
+    let line = host::exchange(&plugin.socket, request, timeout);
     let outcome = conclude(ask, line.and_then(|line| Answer::parse(&line)))?;
     let (Outcome::Spool(why), Some((dir, release))) = (&outcome, spool) else {
         return Ok(outcome);
@@ -80,7 +80,7 @@ fn spool(ask: &Ask) -> Option<(&Path, Release<'_>)> {
     };
     let Settings { network, plugin, .. } = &ask.settings;
     let release = Release::new(plugin.instance.as_deref(), network, attachment);
-    Some((plugin.spool_dir.as_ref()?.as_ref(), release))
+    Some((plugin.spool_dir.as_deref()?, release))
 }
 
 /// How many characters of `CNI_ARGS` a log line shows: a pod's name and namespace take up to 320.
@@ -132,14 +132,13 @@ fn text_of(error: &CniError) -> String {
 
 /// One line, whatever the texts contain.
 fn log_line(variables: &Variables, text: &str) -> String {
-    let shown =
-        |value: &Option<std::ffi::OsString>| value.as_deref().unwrap_or_default().to_string_lossy().into_owned();
-    let mut command = shown(&variables.command);
+    let shown = |name: &str| variables.get(name).to_string_lossy().into_owned();
+    let mut command = shown("CNI_COMMAND");
     if !command.is_empty() {
         command += ": ";
     }
     let mut line = format!("trueup-cni: {command}{text}");
-    let args: String = shown(&variables.args).chars().take(ARGS_CHARS_MAX).collect();
+    let args: String = shown("CNI_ARGS").chars().take(ARGS_CHARS_MAX).collect();
     if !args.is_empty() {
         line += &format!(" [{args}]");
     }
@@ -164,20 +163,15 @@ mod tests {
 
     #[test]
     fn the_log_gets_one_line_with_the_pods_arguments() {
-        let variables = Variables {
-            command: Some("ADD".into()),
-            args: Some("K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0".into()),
-            ..Variables::default()
-        };
+        let command = ("CNI_COMMAND".into(), "ADD".into());
+        let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
+        let variables = Variables([command, ("CNI_ARGS".into(), args.into())].into());
         let error = CniError::new(11, "no address\nis free").about("net/c1/eth0");
         assert_eq!(
             log_line(&variables, &text_of(&error)),
             "trueup-cni: ADD: no address is free (net/c1/eth0; code 11) [K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0]"
         );
-        let long = Variables {
-            args: Some("ä".repeat(5000).into()),
-            ..Variables::default()
-        };
+        let long = Variables([("CNI_ARGS".into(), "ä".repeat(5000).into())].into());
         assert_eq!(
             log_line(&long, "x").chars().count(),
             "trueup-cni: x []".len() + ARGS_CHARS_MAX

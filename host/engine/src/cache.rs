@@ -68,13 +68,11 @@ impl Cache {
     /// Stores a compiled component. If the cache can't be written, the host is slower, not wrong; the log reports it.
     pub(crate) fn put(&self, digest: &Digest, component: &Component) {
         let Some(file) = self.file(digest) else { return };
-        let serialized = component.serialize().map_err(|error| format!("{error:#}"));
-        let written = serialized.and_then(|content| {
-            write(&file, &self.checksum(digest, &content), &content).map_err(|error| error.to_string())
-        });
+        let serialized = component.serialize();
+        let written = serialized.and_then(|content| Ok(write(&file, &self.checksum(digest, &content), &content)?));
         match written {
             Ok(()) => self.prune(&file),
-            Err(error) => tracing::warn!("compile cache entry {} was not written: {error}", file.display()),
+            Err(error) => tracing::warn!("compile cache entry {} was not written: {error:#}", file.display()),
         }
     }
 

@@ -38,7 +38,8 @@ pub struct Guest {
     pub imports: Vec<String>,
     /// The exported interfaces, as WIT names them, ascending.
     pub exports: Vec<String>,
-    pub(crate) component: Component,
+    /// The component, for a linker to instantiate.
+    pub component: Component,
 }
 
 impl Guest {
@@ -87,11 +88,6 @@ impl Guest {
             exports,
             component,
         })
-    }
-
-    /// The component for a linker to instantiate.
-    pub fn component(&self) -> &Component {
-        &self.component
     }
 }
 

@@ -64,7 +64,8 @@ impl Default for Options {
 /// Compiles guests and makes room for their instances. Cheap to clone; clones share the engine.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) wasmtime: wasmtime::Engine,
+    /// The compiler and its settings, for creating a linker.
+    pub wasmtime: wasmtime::Engine,
     cache: Arc<Cache>,
     /// Used up by the first guest that is compiled.
     pub(crate) tells_compiling: Arc<AtomicBool>,
@@ -103,11 +104,6 @@ impl Engine {
             tells_compiling: Arc::new(options.tells_compiling.into()),
             _epochs: epochs,
         })
-    }
-
-    /// The compiler and its settings, for creating a linker.
-    pub fn wasmtime(&self) -> &wasmtime::Engine {
-        &self.wasmtime
     }
 
     /// Loads a guest from a component, or from a core module with wit-bindgen's type section.

@@ -12,7 +12,7 @@ use trueup_capabilities::Host;
 use trueup_engine::{CallError, Engine};
 use trueup_journal::Ending;
 
-use crate::dispatch::{Answer, InvokeError, Nothing};
+use crate::dispatch::{Answer, InvokeError, Nothing, read};
 use crate::program::Program;
 use crate::world::Running;
 
@@ -23,8 +23,8 @@ pub const REPLAY_GUARD: Duration = Duration::from_secs(120);
 /// An instance that has received its settings and, if it had one, its state.
 pub struct Instance {
     running: Running,
-    program: Arc<Program>,
-    settings: Value,
+    /// The guest of this instance.
+    pub program: Arc<Program>,
 }
 
 /// Why an instance did not start. It returns the host for the next try.
@@ -79,7 +79,6 @@ impl Instance {
         let mut instance = Self {
             running,
             program: Arc::clone(program),
-            settings: start.settings.clone(),
         };
         match instance.give(start).await {
             Ok(()) => Ok(instance),
@@ -109,11 +108,11 @@ impl Instance {
     async fn lifecycle<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, CallError> {
         let args = to_raw_value(args).map_err(|error| CallError::Trap(format!("arguments of `{call}`: {error}")))?;
         self.running.host_mut().begin_unrecorded_call();
-        let answer = self.dispatch(call, &args).await.map_err(|error| match error {
+        let answer = self.dispatch(call, &args).await.and_then(|answer| read(call, &answer));
+        answer.map_err(|error| match error {
             InvokeError::Misuse(text) => CallError::Trap(text),
             InvokeError::Call(error) => error,
-        })?;
-        serde_json::from_str(answer.get()).map_err(|error| CallError::Trap(format!("the answer of `{call}`: {error}")))
+        })
     }
 
     async fn dispatch(&mut self, call: &str, args: &RawValue) -> Answer {
@@ -124,16 +123,6 @@ impl Instance {
     /// Sets the CPU time of later calls.
     pub fn set_cpu_max(&mut self, cpu_max: Duration) {
         self.running.set_cpu_max(cpu_max);
-    }
-
-    /// The guest of this instance.
-    pub fn program(&self) -> &Arc<Program> {
-        &self.program
-    }
-
-    /// The argument of `lifecycle.init`.
-    pub fn settings(&self) -> &Value {
-        &self.settings
     }
 
     /// Calls an export, on the tape: `interface.function`, and its arguments as an object by parameter name.

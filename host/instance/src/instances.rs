@@ -254,14 +254,6 @@ impl Instances {
         answer
     }
 
-    /// Gives up the call inside which the recording ended.
-    ///
-    /// # Errors
-    /// If that can't be written: the next start then finds the call again.
-    pub fn give_up_interrupted(&self, key: &str) -> Result<(), JournalError> {
-        Interrupted::forget(&self.recording(key))
-    }
-
     fn report_finished(&self, key: &str, call: &str, again: &GivenAgain) {
         let guest = &self.program.guest;
         let GivenAgain { given, left, differs } = again;
@@ -368,7 +360,11 @@ impl Instances {
                     return Ok(opened);
                 }
             };
-            next_n = next_n.max(number_after(&damaged));
+            // The number after its last entry: it has a line for each.
+            let first = damaged.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+            let bytes = std::fs::read(&damaged).unwrap_or_default();
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            next_n = next_n.max(first.unwrap_or_default() + lines);
             // The new name is not that of a segment, so each iteration has one segment less.
             let aside = damaged.with_extension("jsonl.damaged");
             std::fs::rename(&damaged, &aside).map_err(|source| JournalError::Io {
@@ -531,13 +527,6 @@ const FIRES: &str = "timer-events.on-timer";
 /// again schedules its own.
 fn asked_anew(question: &str) -> bool {
     question.starts_with("timers.")
-}
-
-/// The number after the last entry of a damaged segment, which has a line for each.
-fn number_after(segment: &Path) -> u64 {
-    let first = segment.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
-    let bytes = std::fs::read(segment).unwrap_or_default();
-    first.unwrap_or_default() + bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 fn same(old: &Header, new: &Header) -> bool {

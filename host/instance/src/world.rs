@@ -118,26 +118,42 @@ macro_rules! bindings {
 }
 
 /// Defines `WORLD`, alone also as `WORLDS`, and `link`: the type of an instance, the type of a linked guest, the type
-/// that adds the imports, then the exports by name, each with its arguments, interface and function. If all exports
-/// share one interface, it is given once, after the types, of which those of `bindings!` are then named.
+/// that adds the imports, then the exports by name, each with its arguments, interface and function. Defines the type
+/// of the arguments if they are listed after it. If all exports share one interface, it is given once, after the types, of
+/// which those of `bindings!` are then named.
 #[macro_export]
 macro_rules! world {
     (
         $name:literal as $world:ident, $pre:ident;
         imports: $imports:tt; exports: $exports:tt; is_stateless: $is_stateless:literal; $interface:ident:
-        $($call:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $made:expr;)*
+        $(
+            $call:literal: $args:ident $({ $($arg:ident: $type:ty),* })? =>
+            |$export:ident, $store:ident, $a:ident| $made:expr;
+        )*
     ) => {
         $crate::world! {
             $name as bindings::$world, bindings::$pre<trueup_engine::Data>, bindings::$world;
             imports: $imports; exports: $exports; is_stateless: $is_stateless;
-            $($call: $args => |$interface as $export, $store, $a| $made;)*
+            $($call: $args $({ $($arg: $type),* })? => |$interface as $export, $store, $a| $made;)*
         }
     };
     (
         $name:literal as $world:ty, $pre:ty, $imports_of:ty;
         imports: [$($import:literal),*]; exports: [$($exported:literal),*]; is_stateless: $is_stateless:literal;
-        $($call:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;)*
+        $(
+            $call:literal: $args:ident $({ $($arg:ident: $type:ty),* })? =>
+            |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;
+        )*
     ) => {
+        $($(
+            #[doc = concat!("The arguments of `", $call, "`, as in `wit/`, which has the documentation.")]
+            #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+            #[expect(missing_docs, reason = "named as in wit/, which has the documentation")]
+            pub struct $args {
+                $(pub $arg: $type,)*
+            }
+        )?)*
+
         /// This world.
         pub const WORLD: $crate::World = $crate::World {
             name: concat!($name, "@0.1.0"),
@@ -163,7 +179,7 @@ macro_rules! world {
                 &mut linker,
                 |data: &mut trueup_engine::Data| &mut data.host,
             )?;
-            <$pre>::new(linker.instantiate_pre(guest.component())?)
+            <$pre>::new(linker.instantiate_pre(&guest.component)?)
         }
 
         impl $crate::Dispatch for $world {
@@ -178,7 +194,8 @@ macro_rules! world {
                     $crate::world! { @match self, instance, call, args;
                         $($call: $args => |$interface as $export, $store, $a| $made;)*
                         "lifecycle.init": Init => |trueup_guest_lifecycle as e, s, a| e.call_init(s, &a.config);
-                        "lifecycle.restore": Restore => |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
+                        "lifecycle.restore": Restore =>
+                            |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
                         "lifecycle.snapshot": NoArgs => |trueup_guest_lifecycle as e, s, _a| e.call_snapshot(s);
                     }
                 })

@@ -11,6 +11,27 @@ macro_rules! example {
     };
 }
 
+/// What a kind of work is, whatever the configuration says: see the methods of [`Kind`].
+macro_rules! about {
+    (name: $name:literal, worlds: $worlds:expr, sections: $sections:expr, keyed_guest: $keyed_guest:expr) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn worlds(&self) -> trueup_instance::Worlds {
+            $worlds
+        }
+
+        fn sections(&self) -> &'static dyn trueup_config::World {
+            $sections
+        }
+
+        fn keyed_guest(&self) -> Option<&'static str> {
+            $keyed_guest
+        }
+    };
+}
+
 mod claims;
 pub mod ipam;
 pub mod lbaas;

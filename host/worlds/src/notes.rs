@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_sources::ObjectRef;
+
 /// The notes about an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Remarks {
@@ -24,25 +26,16 @@ impl From<BTreeSet<String>> for Remarks {
 }
 
 /// The current notes and problems by object.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Notes<K> {
-    by_object: BTreeMap<K, Remarks>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Notes {
+    by_object: BTreeMap<ObjectRef, Remarks>,
     /// The number of objects with each note: the slices of one Service share the same note.
     times: BTreeMap<String, usize>,
 }
 
-impl<K> Default for Notes<K> {
-    fn default() -> Self {
-        Self {
-            by_object: BTreeMap::new(),
-            times: BTreeMap::new(),
-        }
-    }
-}
-
-impl<K: Ord + Clone> Notes<K> {
+impl Notes {
     /// Sets the notes of an object. Returns those that no object had before.
-    pub(crate) fn set(&mut self, object: &K, now: Remarks) -> Vec<String> {
+    pub(crate) fn set(&mut self, object: &ObjectRef, now: Remarks) -> Vec<String> {
         let was = self.by_object.remove(object).unwrap_or_default();
         let mut new = Vec::new();
         for text in now.all() {
@@ -67,7 +60,7 @@ impl<K: Ord + Clone> Notes<K> {
     }
 
     /// An object is gone.
-    pub(crate) fn remove(&mut self, object: &K) {
+    pub(crate) fn remove(&mut self, object: &ObjectRef) {
         self.set(object, Remarks::default());
     }
 

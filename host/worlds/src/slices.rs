@@ -18,21 +18,12 @@ pub(crate) fn service_of(id: &Id, slice: &EndpointSlice) -> Option<Id> {
 }
 
 /// The slices of each Service. The Service itself may not exist.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Slices<S> {
     /// By name.
     of: BTreeMap<Id, BTreeMap<String, S>>,
     /// The Service of each slice.
     service_of: BTreeMap<Id, Id>,
-}
-
-impl<S> Default for Slices<S> {
-    fn default() -> Self {
-        Self {
-            of: BTreeMap::new(),
-            service_of: BTreeMap::new(),
-        }
-    }
 }
 
 impl<S> Slices<S> {

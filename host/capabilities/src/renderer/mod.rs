@@ -6,10 +6,13 @@
 
 pub(crate) mod binding;
 
+use std::cmp::Ordering;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use trueup_journal::By;
 
+use crate::bindings::kube::types::EndpointPort;
 pub use crate::bindings::kube::types::{ObjectId, Protocol};
 pub use crate::bindings::service::types::{
     Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
@@ -82,6 +85,21 @@ impl Call {
             Self::UpdateLocalBackendIfs(_) => "renderer.update-local-backend-ifs",
             Self::Resync(_) => "renderer.resync",
         }
+    }
+}
+
+impl Eq for EndpointPort {}
+
+/// By name, protocol in the order of WIT, and number.
+impl Ord for EndpointPort {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (&self.name, self.protocol as u8, self.port).cmp(&(&other.name, other.protocol as u8, other.port))
+    }
+}
+
+impl PartialOrd for EndpointPort {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

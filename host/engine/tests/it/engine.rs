@@ -45,8 +45,8 @@ async fn start(
     limits: Limits,
     cpu_max: Duration,
 ) -> Result<Instance<component::Instance>, CallError> {
-    let linker = component::Linker::new(engine.wasmtime());
-    let instantiate = async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, guest.component()).await;
+    let linker = component::Linker::new(&engine.wasmtime);
+    let instantiate = async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, &guest.component).await;
     Instance::new(engine, host(limits), cpu_max, instantiate)
         .await
         .map_err(|(_, error)| error)

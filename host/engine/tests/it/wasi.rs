@@ -65,7 +65,7 @@ fn world(tape: Tape, limits: Limits) -> (World, Host) {
 async fn start(mut host: Host) -> Instance<component::Instance> {
     host.begin_unrecorded_call();
     let linker = trueup_engine::linker_for(&ENGINE, &GUEST).unwrap();
-    let instantiate = async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, GUEST.component()).await;
+    let instantiate = async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, &GUEST.component).await;
     let started = Instance::new(&ENGINE, host, CPU_MAX, instantiate).await;
     started.map_err(|(_, error)| error).unwrap()
 }
@@ -315,14 +315,14 @@ fn every_interface_that_is_provided_is_linked() {
         .load(&wat::parse_str(format!("(component {imports})")).unwrap())
         .unwrap();
     let linker = trueup_engine::linker_for(&ENGINE, &guest).unwrap();
-    linker.instantiate_pre(guest.component()).unwrap();
+    linker.instantiate_pre(&guest.component).unwrap();
 }
 
 #[test]
 fn a_guest_that_imports_none_of_it_is_offered_none() {
     let guest = ENGINE.load(&wat::parse_str("(component)").unwrap()).unwrap();
     let linker = trueup_engine::linker_for(&ENGINE, &guest).unwrap();
-    assert!(linker.instantiate_pre(GUEST.component()).is_err());
+    assert!(linker.instantiate_pre(&GUEST.component).is_err());
 }
 
 #[tokio::test]
@@ -337,7 +337,7 @@ async fn where_the_pool_has_no_room_the_operator_is_told() {
     let start = async || {
         let (_, host) = world(Tape::off(), Limits::default());
         let instantiate =
-            async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, guest.component()).await;
+            async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, &guest.component).await;
         Instance::new(&engine, host, CPU_MAX, instantiate)
             .await
             .map_err(|(_, error)| error)

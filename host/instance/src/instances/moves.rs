@@ -54,7 +54,7 @@ impl Instances {
         mut old: Instance,
         commit: impl AsyncFnOnce() -> Result<(), String>,
     ) -> Result<Instance, (Option<Box<Instance>>, String)> {
-        let snapshot = match self.begins_afresh(&old.program().guest.digest.to_string()) {
+        let snapshot = match self.begins_afresh(&old.program.guest.digest.to_string()) {
             true => self.initial.clone(),
             false => old.snapshot().await.map_err(|error| (None, with_causes(error)))?,
         };

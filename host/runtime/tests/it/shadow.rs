@@ -87,7 +87,7 @@ impl Stage {
     async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
         let n = instance.host().tape.journal().map(Journal::next_n);
         let made = make(instance, call, args).await;
-        let digest = instance.program().guest.digest;
+        let digest = instance.program.guest.digest;
         self.shadow.observe(key, &digest, n, made.took);
         made.answer
     }
@@ -484,7 +484,7 @@ async fn what_no_recording_shows_is_skipped_and_what_is_left_out_counts() {
     let stage = counting(json!({})).await;
     let mut instance = stage.open("k").await;
     stage.reconcile(&mut instance).await.unwrap();
-    let digest = instance.program().guest.digest;
+    let digest = instance.program.guest.digest;
     // A call that is not recorded, one that has no recording yet, and one of a key without any.
     for (key, n) in [("k", None), ("k", Some(1_000)), ("other", Some(1))] {
         stage.shadow.observe(key, &digest, n, Duration::ZERO);

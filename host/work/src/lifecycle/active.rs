@@ -107,7 +107,7 @@ impl Active {
         let answer = live.call_at(at_ms, call, args).await;
         let shadow = self.shadow.read().clone();
         if let Some(shadow) = shadow {
-            shadow.observe(key, &live.program().guest.digest, n, begun.elapsed());
+            shadow.observe(key, &live.program.guest.digest, n, begun.elapsed());
         }
         counted.end(answer.is_ok());
         answer

@@ -16,8 +16,7 @@ use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, Error, State};
 use trueup_capabilities::metrics::{Line, Origin, Registry as Metrics};
-use trueup_config::{self as config, AdminAt, Backend as _, Config, Lbaas, LbaasBackend, World};
-use trueup_instance::Worlds;
+use trueup_config::{self as config, AdminAt, Backend as _, Config, Lbaas, LbaasBackend};
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
 use trueup_sources::kubernetes::Right;
@@ -37,21 +36,7 @@ use crate::lbaas::guest;
 pub(crate) struct OfServices;
 
 impl Kind for OfServices {
-    fn name(&self) -> &'static str {
-        "summary"
-    }
-
-    fn worlds(&self) -> Worlds {
-        guest::WORLDS
-    }
-
-    fn sections(&self) -> &'static dyn World {
-        config::LBAAS
-    }
-
-    fn keyed_guest(&self) -> Option<&'static str> {
-        Some(guest::NAME)
-    }
+    about!(name: "summary", worlds: guest::WORLDS, sections: config::LBAAS, keyed_guest: Some(guest::NAME));
 
     fn longest_request(&self, config: &Config) -> Option<(&'static str, Duration)> {
         let LbaasBackend::Remote(engine) = &config.world::<Lbaas>()?.backend else {

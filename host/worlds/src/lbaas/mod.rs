@@ -206,16 +206,13 @@ impl Reconciler for Services<'_> {
 
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {
         self.reached.remove(key);
+        let locations = self.desired.locations(&self.shared.known.lock(), key);
         if let Some(desired) = &desired {
             self.begun.insert(key.clone(), without_servers(desired));
-        }
-        let locations = self.desired.locations(&self.shared.known.lock(), key);
-        if let Some(desired) = &desired
-            && turn.shared.active.plan.is_none()
-            && !locations.contains_key(&desired.service_uid)
-            && desired.service_uid == adapter::made_uid(key, &self.desired.settings)
-        {
-            tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
+            let is_new = turn.shared.active.plan.is_none() && !locations.contains_key(&desired.service_uid);
+            if is_new && desired.service_uid == adapter::made_uid(key, &self.desired.settings) {
+                tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
+            }
         }
         let api = self.setup.api_of(self.desired.owned(key, &locations));
         turn.set_backends(Backends {

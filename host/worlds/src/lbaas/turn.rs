@@ -231,9 +231,8 @@ impl ServiceTurn {
                 ..Failure::from(text::error(in_words(&error) + &in_vain(&error, unapplied)))
             }),
         };
-        self.turn
-            .call(call, &BTreeMap::from([("desired", desired)]), read)
-            .await
+        let args = BTreeMap::from([("desired", desired)]);
+        self.turn.call(call, &args, read).await
     }
 }
 

@@ -69,14 +69,16 @@ impl Key {
     }
 }
 
-/// The desired state of one key.
-#[derive(Clone, Debug, PartialEq)]
+/// The desired state of one key: what a turn is to do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Desired {
     /// [`NEG_NAMES`](trueup_config::NEG_NAMES) and [`ZONES`](trueup_config::ZONES), which override the configuration's
     /// settings. If they change, the host reopens the instance with its state.
     pub(crate) settings: Map<String, Value>,
     /// The argument of `syncer.sync`: ascending, without duplicate locations or empty groups.
     pub(crate) target: Vec<EndpointGroup>,
+    /// The key is no longer desired.
+    pub(crate) is_gone: bool,
 }
 
 impl Desired {

@@ -162,69 +162,25 @@ impl Migrator {
     }
 }
 
-/// The arguments of `migrator.filter`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Filter {
-    /// The endpoints to attach.
-    pub add: Vec<EndpointGroup>,
-    /// The endpoints to detach.
-    pub remove: Vec<EndpointGroup>,
-    /// Desired endpoints that are already attached.
-    pub committed: Vec<EndpointGroup>,
-    /// Whether the service is in its error state.
-    pub in_error_state: bool,
-}
-
-/// The arguments of `migrator.continue`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Continue {
-    /// Why the detachment failed. `None` if it succeeded.
-    #[serde(default)]
-    pub detach_failure: Option<String>,
-}
-
-/// The arguments of `syncer.sync`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Sync {
-    /// The desired content of the NEGs.
-    pub target: Vec<EndpointGroup>,
-}
-
-/// The arguments of `syncer.on-operation`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OnOperation {
-    /// Its number.
-    pub operation: u64,
-    /// Why it failed. `None` if it succeeded.
-    #[serde(default)]
-    pub failure: Option<String>,
-}
-
-/// The arguments of `syncer.set-error-state`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SetErrorState {
-    /// Whether the service is in its error state.
-    pub in_error_state: bool,
-}
-
-/// The arguments of `timer-events.on-timer`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OnTimer {
-    /// The timer's id.
-    pub timer: u64,
-}
-
 world! {
     "trueup:neg/neg-syncer" as NegSyncer, NegSyncerPre, bindings::Syncer;
     imports: ["host/clock", "host/log", "host/metrics", "host/timers", "neg/api", "neg/types"];
     exports: ["guest/lifecycle", "guest/timer-events", "neg/migrator", "neg/syncer"];
     is_stateless: false;
-    "migrator.continue": Continue => |migrator as m, s, a| m.r#continue.call_async(s, (a.detach_failure,));
-    "migrator.filter": Filter => |migrator as m, s, a| m.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
+    "migrator.continue": Continue { detach_failure: Option<String> } =>
+        |migrator as m, s, a| m.r#continue.call_async(s, (a.detach_failure,));
+    "migrator.filter":
+        Filter {
+            add: Vec<EndpointGroup>, remove: Vec<EndpointGroup>, committed: Vec<EndpointGroup>, in_error_state: bool
+        } =>
+        |migrator as m, s, a| m.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
     "migrator.is-paused": Nothing => |migrator as m, s, _a| async { Ok(m.is_paused.call_async(s, ()).await?.0) };
     "migrator.pause": Nothing => |migrator as m, s, _a| m.pause.call_async(s, ());
-    "syncer.on-operation": OnOperation => |syncer as syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
-    "syncer.set-error-state": SetErrorState => |syncer as syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
-    "syncer.sync": Sync => |syncer as syncer, s, a| syncer.call_sync(s, &a.target);
-    "timer-events.on-timer": OnTimer => |timer_events as timer_events, s, a| timer_events.call_on_timer(s, a.timer);
+    "syncer.on-operation": OnOperation { operation: u64, failure: Option<String> } =>
+        |syncer as syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
+    "syncer.set-error-state": SetErrorState { in_error_state: bool } =>
+        |syncer as syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
+    "syncer.sync": Sync { target: Vec<EndpointGroup> } => |syncer as syncer, s, a| syncer.call_sync(s, &a.target);
+    "timer-events.on-timer": OnTimer { timer: u64 } =>
+        |timer_events as timer_events, s, a| timer_events.call_on_timer(s, a.timer);
 }

@@ -16,9 +16,7 @@ use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Error, NegRef, Reads};
 use trueup_config::{
     self as config, AdminAt, Backend as _, ComputeBackend, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
-    World,
 };
-use trueup_instance::Worlds;
 use trueup_sims::Server;
 use trueup_work::keyed::KeyedSetup;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
@@ -37,21 +35,7 @@ const ERROR_STATES_MAX: usize = 16;
 pub(crate) struct OfNegs;
 
 impl Kind for OfNegs {
-    fn name(&self) -> &'static str {
-        "negs"
-    }
-
-    fn worlds(&self) -> Worlds {
-        guest::WORLDS
-    }
-
-    fn sections(&self) -> &'static dyn World {
-        config::NEG
-    }
-
-    fn keyed_guest(&self) -> Option<&'static str> {
-        Some(guest::NAME)
-    }
+    about!(name: "negs", worlds: guest::WORLDS, sections: config::NEG, keyed_guest: Some(guest::NAME));
 
     fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
         config.world().map(needs).unwrap_or_default()

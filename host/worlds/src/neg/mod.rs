@@ -27,7 +27,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
-use trueup_capabilities::neg::EndpointGroup;
 use trueup_config::NEG_NAMES;
 use trueup_work::decisions::Cause;
 use trueup_work::files;
@@ -43,16 +42,6 @@ use self::adapter::{Key, Locations, Targets};
 use self::kind::NegSetup;
 use self::operations::{Ended, InFlight};
 use self::turn::Out;
-
-/// What a turn is to do.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Work {
-    /// The settings that the adapter gives the guest, beside the configuration.
-    settings: Map<String, Value>,
-    target: Vec<EndpointGroup>,
-    /// The key is no longer desired.
-    is_gone: bool,
-}
 
 /// What waits for one instance until a turn takes it: ends of operations, a requested error state, and whether to sync
 /// its NEGs. What a turn did not get to goes back, without replacing what came meanwhile.
@@ -75,11 +64,6 @@ impl Inbox {
         }
         self.error_state = self.error_state.or(left.error_state);
         self.sync |= left.sync;
-    }
-
-    /// Whether nothing waits.
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 }
 
@@ -177,8 +161,11 @@ impl<'a> Negs<'a> {
 
     /// An operation has ended. Returns the key that started it, if the key still exists.
     fn take_end(&mut self, ended: Ended, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
-        let instance = ended.instance;
-        let operation = ended.operation;
+        let Ended {
+            instance,
+            operation,
+            failure,
+        } = ended;
         let key = instance.parse::<Key>().ok();
         let Some(key) = key.filter(|key| is_running(key) || self.is_known(key)) else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
@@ -187,7 +174,6 @@ impl<'a> Negs<'a> {
             tokio::spawn(async move { operations.acknowledged(&instance, operation).await });
             return None;
         };
-        let failure = ended.failure;
         let entry = self.entry(&key);
         entry.inbox.ends.insert(operation, failure.clone());
         (!entry.given_up).then_some((key, Cause::Operation { operation, failure }))
@@ -339,7 +325,7 @@ mod tests {
             error_state: Some(false),
             sync: false,
         };
-        assert!(!inbox.is_empty());
+        assert_ne!(inbox, Inbox::default());
         inbox.put_back(left.clone());
         assert_eq!(inbox.ends, [(1, None), (2, Some("new".to_owned()))].into());
         assert_eq!((inbox.error_state, inbox.sync), (Some(false), true));

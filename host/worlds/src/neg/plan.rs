@@ -31,9 +31,9 @@ use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
+use super::Negs;
 use super::kind::{self, NegSetup};
 use super::operations::{InState, State};
-use super::{Negs, Work};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::{Error, NAME, OnOperation, OnTimer, Sync, SyncReport};
 use crate::neg::turn::describe;
@@ -103,7 +103,7 @@ async fn plan_key(
     setup: &NegSetup<'_>,
     reads: &Arc<dyn Reads>,
     key: &str,
-    work: Work,
+    work: Desired,
     notes: &mut Vec<String>,
 ) -> Result<KeyPlan, String> {
     let mut course = Course::begin(setup, reads, key, work).await?;
@@ -140,7 +140,7 @@ struct Course {
 impl Course {
     /// # Errors
     /// Why there is no instance from which to plan.
-    async fn begin(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &str, work: Work) -> Result<Self, String> {
+    async fn begin(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &str, work: Desired) -> Result<Self, String> {
         let instances = setup.keyed.active.instances().with_settings(&work.settings);
         let snapshot = instances.state_now(key).await?;
         let under_way = snapshot.as_deref().map(|text| under_way(text, &instances.settings));

@@ -17,9 +17,9 @@ use trueup_journal::Interrupted;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
+use super::Inbox;
 use super::operations::{NOT_FOUND, Noted, Started, State};
-use super::{Inbox, Work};
-use crate::neg::adapter::Key;
+use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
 
 /// The maximum number of timers that one turn fires. The guest has three; one that schedules another in each call must
@@ -73,7 +73,7 @@ impl Out {
 pub(super) struct NegTurn {
     pub(super) key: Key,
     pub(super) turn: Turn,
-    pub(super) work: Work,
+    pub(super) work: Desired,
     /// Finishes a call that a kill cut short only if it began at this time or later. In milliseconds since 1970.
     pub(super) finishes_from_ms: u64,
     /// The API of its instance.
@@ -142,8 +142,9 @@ impl NegTurn {
                     instance,
                     "`{call}`, inside which the host was stopped, is not finished: others have acted since"
                 );
-                let given_up = self.turn.slot.instances().give_up_interrupted(instance);
-                given_up.map_err(with_causes)?;
+                let recording = self.turn.slot.instances().recording(instance);
+                // If that can't be written, the next start finds the call again.
+                Interrupted::forget(&recording).map_err(with_causes)?;
             }
             None => {}
         }
@@ -185,18 +186,12 @@ impl NegTurn {
 
     /// The guest knows of the end of an operation, and its recording says so.
     async fn acknowledged(&mut self, operation: u64, failure: Option<&str>) {
-        let Noted {
-            operations,
-            instance,
-            in_flight,
-            ..
-        } = &*self.noted;
-        let out = &mut self.out;
+        let (noted, out) = (&*self.noted, &mut self.out);
         out.inbox.ends.remove(&operation);
-        operations.acknowledged(instance, operation).await;
-        let started = in_flight.lock().remove(&operation);
+        noted.operations.acknowledged(&noted.instance, operation).await;
+        let started = noted.in_flight.lock().remove(&operation);
         if let Some(failure) = failure {
-            tracing::warn!(instance, operation, "an operation failed: {failure}");
+            tracing::warn!(instance = noted.instance, operation, "an operation failed: {failure}");
             out.operation_failures += 1;
             out.operation_failure = Some(format!("operation {operation} failed: {failure}"));
             out.operation_succeeded = false;

@@ -25,7 +25,7 @@ use trueup_work::status::NegAt;
 
 use super::operations::{Ended, Noted, Unknown};
 use super::turn::{NegTurn, Out};
-use super::{Inbox, KeySettings, Negs, SetErrorState, Work, pop_due};
+use super::{Inbox, KeySettings, Negs, SetErrorState, pop_due};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
@@ -45,7 +45,7 @@ pub(crate) enum Mail {
 
 impl Reconciler for Negs<'_> {
     type Key = Key;
-    type Desired = Work;
+    type Desired = Desired;
     type Out = Out;
     type Mail = Mail;
 
@@ -105,21 +105,17 @@ impl Reconciler for Negs<'_> {
         self.targets.desired(key).is_some()
     }
 
-    fn wanted(&mut self, key: &Key) -> Wanted<Work> {
+    fn wanted(&mut self, key: &Key) -> Wanted<Desired> {
         match self.targets.desired(key) {
             Some(Err(error)) => Wanted::Refused(error),
-            Some(Ok(Desired { settings, target, .. })) => Wanted::Work(Work {
-                settings,
-                target,
-                is_gone: false,
-            }),
+            Some(Ok(desired)) => Wanted::Work(desired),
             None if self.targets.is_gone(key) => {
                 let holdings = &self.setup.keyed.active.quotas.holdings;
                 if let Err(why) = holdings.admit_all(&key.to_string()) {
                     return Wanted::Waits(why);
                 }
                 self.settings_left(key).map_or(Wanted::Forget, |settings| {
-                    Wanted::Work(Work {
+                    Wanted::Work(Desired {
                         settings,
                         target: Vec::new(),
                         is_gone: true,
@@ -186,13 +182,13 @@ impl Reconciler for Negs<'_> {
         }
     }
 
-    fn version(&self, active: Arc<Instances>, work: &Work) -> Arc<Instances> {
+    fn version(&self, active: Arc<Instances>, work: &Desired) -> Arc<Instances> {
         active.with_settings(&work.settings)
     }
 
     /// What is known of a key is on disk before anything is attached, so that it can be found again whatever happens
     /// next.
-    fn prepare(&mut self, key: &Key, work: &Work) -> Result<(), String> {
+    fn prepare(&mut self, key: &Key, work: &Desired) -> Result<(), String> {
         if work.is_gone {
             return Ok(());
         }
@@ -203,11 +199,11 @@ impl Reconciler for Negs<'_> {
         self.known.put(key, record).map_err(|error| error.to_string())
     }
 
-    fn turn(&mut self, key: &Key, work: Work, mut turn: Turn) -> Turning<Self> {
+    fn turn(&mut self, key: &Key, work: Desired, mut turn: Turn) -> Turning<Self> {
         let now_ms = SystemClock.steady_ms();
         let entry = self.entry(key);
         let mut inbox = std::mem::take(&mut entry.inbox);
-        if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
+        if inbox == Inbox::default() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
             // Nothing happened since the last turn: sync all the same.
             inbox.sync = true;
         }

@@ -18,8 +18,8 @@ pub struct NodeInstance {
     pub(super) slot: InstanceSlot,
     /// Whether it began with its settings alone and got no full resync since.
     is_blank: bool,
-    /// The entry of the last call that was answered.
-    last_entry: Option<By>,
+    /// The entry of the last call that was answered, for calls that follow from it.
+    pub(super) last_entry: Option<By>,
 }
 
 impl NodeInstance {
@@ -71,11 +71,6 @@ impl NodeInstance {
             tracing::warn!(instance = self.slot.key(), "its recording can't go on: {error}");
         }
         answer
-    }
-
-    /// The entry of the last call that was answered, for calls that follow from it.
-    pub(super) fn last_entry(&self) -> Option<By> {
-        self.last_entry.clone()
     }
 
     async fn open(&mut self) -> Result<(), Failure> {

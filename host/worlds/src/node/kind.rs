@@ -1,53 +1,33 @@
 //! This node, its number and the Services on it, as a kind of work.
 
-use std::sync::Arc;
-
 use serde_json::value::to_raw_value;
 use trueup_base::text::counted;
-use trueup_config::{self as config, Config, ThisNode, World};
-use trueup_instance::Worlds;
+use trueup_config::{self as config, Config};
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
-use trueup_work::status::HostStatus;
 
+use super::OnNode;
 use super::setup::NodeSetup;
-use super::{Mode, OnNode};
 use crate::node::guests::{nodesync, renderer, service};
 
 /// The number of this node, and its Services.
 pub(crate) struct OfThisNode;
 
 /// The number of the node, its Services, and their renderers.
-const WORLDS: Worlds = &[
+const WORLDS: trueup_instance::Worlds = &[
     &nodesync::WORLD,
     &service::WORLD,
     &renderer::etcd::WORLD,
     &renderer::nftables::WORLD,
 ];
 
-/// What a run on this node needs.
-pub(super) struct Node<'c> {
-    pub(super) config: &'c Config,
-    pub(super) node: &'c ThisNode,
-    pub(super) host_status: &'c Arc<HostStatus>,
-    /// `None` once the loop has it.
-    setup: Option<NodeSetup>,
-}
+/// What a run on this node needs. `None` once the loop has it.
+struct Node<'c>(Option<NodeSetup<'c>>);
 
 impl Kind for OfThisNode {
-    fn name(&self) -> &'static str {
-        "node"
-    }
-
-    fn worlds(&self) -> Worlds {
-        WORLDS
-    }
-
-    fn sections(&self) -> &'static dyn World {
-        config::NODE
-    }
+    about!(name: "node", worlds: WORLDS, sections: config::NODE, keyed_guest: None);
 
     fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
         config.world().map(super::setup::needs).unwrap_or_default()
@@ -60,14 +40,8 @@ impl Kind for OfThisNode {
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(node) = config.world() else { return Ok(None) };
-            let setup = Some(NodeSetup::new(config, node, host_context).await?);
-            let host_status = &host_context.host_status;
-            Ok(Some(Box::new(Node {
-                config,
-                node,
-                host_status,
-                setup,
-            }) as _))
+            let setup = NodeSetup::new(config, node, host_context).await?;
+            Ok(Some(Box::new(Node(Some(setup))) as _))
         })
     }
 }
@@ -75,23 +49,19 @@ impl Kind for OfThisNode {
 impl Ready for Node<'_> {
     fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            if let Some(setup) = self.setup.take() {
-                super::plan::plan(of, self, setup, plan).await;
+            if let Some(setup) = self.0.take() {
+                super::plan::plan(of, setup, plan).await;
             }
             Ok(())
         })
     }
 
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(setup) = self.setup.take() else {
+        let Some(setup) = self.0.take() else {
             return Ok(kind::nothing());
         };
-        let mode = Mode {
-            source_is_reported: with.source_is_reported,
-            once: with.context.is_once(),
-        };
         let connect = |version| with.management.connect(version);
-        let on_node = OnNode::new(self.config, self.node, setup, connect, self.host_status, mode);
+        let on_node = OnNode::new(setup, connect, with.source_is_reported, with.context.is_once());
         let input = with.input()?;
         let (context, tell) = (with.context, with.report);
         Ok(Box::pin(async move {

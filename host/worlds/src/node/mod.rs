@@ -28,17 +28,16 @@ use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use trueup_capabilities::meter::Effects;
-use trueup_config::{Config, ThisNode};
-use trueup_controller::Settings as ControllerSettings;
+use trueup_controller::{Controller, Settings as ControllerSettings};
 use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
 use trueup_work::keyed::queue_settings;
 use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
-use trueup_work::status::{Finished, HostStatus, Outcome};
+use trueup_work::status::{Finished, Outcome};
 use trueup_work::supervisor::Supervisor;
 
 use self::instance::NodeInstance;
@@ -132,15 +131,6 @@ pub struct Watched {
     pub handovers: mpsc::Receiver<Handover>,
 }
 
-/// How a run on this node differs from others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mode {
-    /// Another loop reads the same source and reports its problems.
-    pub(crate) source_is_reported: bool,
-    /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
-    pub(crate) once: bool,
-}
-
 /// The loops of this node.
 pub(crate) struct OnNode {
     node: String,
@@ -152,15 +142,16 @@ pub(crate) struct OnNode {
 }
 
 impl OnNode {
-    /// Ready to run. `connect`: connects each version with its manager.
+    /// Ready to run. `connect`: connects each version with its manager. `source_is_reported`: another loop reads the
+    /// same source and reports its problems. With `once` the run ends when nothing is left to do, and gives up what
+    /// fails too often.
     pub(crate) fn new(
-        config: &Config,
-        node: &ThisNode,
-        setup: NodeSetup,
+        setup: NodeSetup<'_>,
         mut connect: impl FnMut(Version) -> Supervision,
-        host_status: &Arc<HostStatus>,
-        mode: Mode,
+        source_is_reported: bool,
+        once: bool,
     ) -> Self {
+        let (config, node, host_status) = (setup.config, setup.node, setup.host_status);
         let mut watched = |(version, backends): LoadedGuest, urgent: &mpsc::UnboundedSender<UrgentKey>| {
             version.active.send_urgent_to(urgent);
             let policy = version.guest.failure.clone();
@@ -182,7 +173,7 @@ impl OnNode {
                 node: node.name.clone(),
                 api: setup.etcd,
                 addresses: node.addresses.clone(),
-                queue: queue_settings(config, mode.once),
+                queue: queue_settings(config, once),
                 seed,
                 kube,
                 host_status: Arc::clone(host_status),
@@ -204,8 +195,12 @@ impl OnNode {
             backends.renderers = Some(Arc::new(rendering.clone()));
             processor = Some(watched((version, backends), &urgent));
         }
-        let repeats = node.service.as_ref().filter(|_| !mode.once);
-        let serving = Serving::new(serving::Parts {
+        let repeats = node.service.as_ref().filter(|_| !once);
+        let queue = ControllerSettings {
+            resync_ms: repeats.map_or(0, |service| service.resync_ms),
+            ..queue_settings(config, once)
+        };
+        let serving = Serving {
             node: node.name.clone(),
             context: node.context.clone().into(),
             cluster,
@@ -216,23 +211,22 @@ impl OnNode {
             renderers,
             nodes: numbering.as_ref().map(Numbering::known),
             feed: numbering.as_ref().map(|_| feed),
-            queue: ControllerSettings {
-                resync_ms: repeats.map_or(0, |service| service.resync_ms),
-                ..queue_settings(config, mode.once)
-            },
-            seed: seed.wrapping_add(1),
-            source_is_reported: mode.source_is_reported,
+            source_is_reported,
             host_status: Arc::clone(host_status),
             events: report,
             urgent_keys,
-        });
+            controller: Controller::new(queue, seed.wrapping_add(1)),
+            started: Instant::now(),
+            knows_nodes: numbering.is_none(),
+            progress: serving::Progress::default(),
+        };
         Self {
             node: node.name.clone(),
             numbered: numbering.as_ref().map(Numbering::state),
             numbering,
             serving,
             events,
-            once: mode.once,
+            once,
         }
     }
 

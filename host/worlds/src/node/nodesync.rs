@@ -110,8 +110,16 @@ pub struct Numbering {
     prefix: String,
     /// With one key: the listing.
     controller: Controller<()>,
-    publish_at: Option<Instant>,
     started: Instant,
+    known: watch::Sender<KnownNodes>,
+    state: watch::Sender<NumberState>,
+    progress: Progress,
+}
+
+/// What the loop has found and done so far.
+#[derive(Default)]
+struct Progress {
+    publish_at: Option<Instant>,
     is_synced: bool,
     /// The number belongs to another node: this instance gets no more calls.
     is_over: bool,
@@ -128,8 +136,6 @@ pub struct Numbering {
     kube_nodes: BTreeMap<String, KubeNode>,
     /// Whether the guest got them all.
     has_kube_nodes: bool,
-    known: watch::Sender<KnownNodes>,
-    state: watch::Sender<NumberState>,
 }
 
 impl Numbering {
@@ -146,18 +152,8 @@ impl Numbering {
             prefix,
             controller: Controller::new(parts.queue, parts.seed),
             parts,
-            publish_at: None,
             started: Instant::now(),
-            is_synced: false,
-            is_over: false,
-            id: 0,
-            overwritten: None,
-            reported: None,
-            records: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-            unpublished: None,
-            kube_nodes: BTreeMap::new(),
-            has_kube_nodes: false,
+            progress: Progress::default(),
             known: watch::Sender::default(),
             state: watch::Sender::default(),
         }
@@ -212,9 +208,12 @@ impl Numbering {
     }
 
     fn pause(&self) -> Duration {
-        let due_ms = self.controller.next_due_ms().filter(|_| !self.is_over);
+        let due_ms = self.controller.next_due_ms().filter(|_| !self.progress.is_over);
         let resync = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
-        let publish = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let publish = self
+            .progress
+            .publish_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
         resync.into_iter().chain(publish).min().unwrap_or(SYNC)
     }
 
@@ -225,7 +224,7 @@ impl Numbering {
 
     /// Queues a new listing before all else, for the operator.
     fn list_first(&mut self) -> Result<(), String> {
-        if self.is_over {
+        if self.progress.is_over {
             return Err("its number belongs to another node: it gets no more calls".to_owned());
         }
         self.enqueue();
@@ -242,7 +241,7 @@ impl Numbering {
     }
 
     async fn take_ready(&mut self) {
-        if self.is_over {
+        if self.progress.is_over {
             return;
         }
         if self.controller.take_ready(self.now_ms()).is_some() {
@@ -250,7 +249,7 @@ impl Numbering {
             // The result of the listing ends this job.
             self.following.list_again();
         }
-        if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
+        if self.progress.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.progress.is_synced {
             self.publish().await;
             _ = self.nodes_are_published().await;
         }
@@ -279,8 +278,8 @@ impl Numbering {
     /// Calls the guest with everything known, then publishes the addresses.
     async fn resync(&mut self) {
         let state = ClusterState {
-            vpp_nodes: self.records.values().cloned().collect(),
-            kube_nodes: self.kube_nodes.values().cloned().collect(),
+            vpp_nodes: self.progress.records.values().cloned().collect(),
+            kube_nodes: self.progress.kube_nodes.values().cloned().collect(),
         };
         if let Err(failure) = self.give_up_anothers_number().await {
             return self.unanswered(failure);
@@ -288,9 +287,9 @@ impl Numbering {
         if self.ask::<()>("node-sync.resync", &Resync { state }).await.is_none() {
             return;
         }
-        self.is_synced = true;
+        self.progress.is_synced = true;
         match self.current_id().await {
-            Ok(id) => self.id = id,
+            Ok(id) => self.progress.id = id,
             Err(failure) => return self.unanswered(failure),
         }
         self.publish().await;
@@ -304,12 +303,12 @@ impl Numbering {
     /// A number that an earlier process had, and that another node has by now, is not a claim: the node gets a new
     /// number. If this process has the number, it is a claim: two nodes then have one number.
     async fn give_up_anothers_number(&mut self) -> Result<(), Failure> {
-        if self.id != 0 || self.is_over {
+        if self.progress.id != 0 || self.progress.is_over {
             return Ok(());
         }
         // The call is refused if the instance lost its state. Then it has no number either.
         let id = self.current_id().await.unwrap_or_default();
-        match self.records.get(&id) {
+        match self.progress.records.get(&id) {
             Some(record) if record.name != self.parts.node => {
                 tracing::warn!(
                     "the number {id} that this node had belongs to `{}` by now: it is numbered anew",
@@ -327,7 +326,7 @@ impl Numbering {
     }
 
     async fn update(&mut self, change: Change) {
-        if !self.is_synced || self.is_over {
+        if !self.progress.is_synced || self.progress.is_over {
             return;
         }
         let updates = self.ask("node-sync.update", &Update { change }).await;
@@ -357,7 +356,7 @@ impl Numbering {
 
     /// A call failed that may have stored something. The guest gets nothing before the next listing.
     fn resync_later(&mut self, error: String) {
-        self.is_synced = false;
+        self.progress.is_synced = false;
         self.following.rest();
         self.begin();
         self.failed(error);
@@ -371,12 +370,12 @@ impl Numbering {
 
     /// The number belongs to another node.
     async fn over(&mut self, name: &str) {
-        self.is_over = true;
-        self.is_synced = false;
+        self.progress.is_over = true;
+        self.progress.is_synced = false;
         self.following.rest();
         // Otherwise it would be due for ever.
-        self.publish_at = None;
-        let id = match self.id {
+        self.progress.publish_at = None;
+        let id = match self.progress.id {
             // An earlier process got the number, and this one has not asked for it yet.
             0 => self.current_id().await.ok(),
             id => Some(id),
@@ -402,17 +401,17 @@ impl Numbering {
         self.state.send_replace(NumberState::Failed {
             error,
             failures,
-            is_over: self.is_over,
+            is_over: self.progress.is_over,
         });
     }
 
     fn numbered(&mut self) {
-        let id = self.id;
+        let id = self.progress.id;
         self.done(Outcome::Success);
         self.parts.host_status.node(|node| node.number = Some(id));
         self.show_numbered();
         let content = json!({ "node": self.parts.node, "id": id });
-        if self.reported.replace(id) != Some(id) {
+        if self.progress.reported.replace(id) != Some(id) {
             let said = Message::outcome(&self.parts.node, "numbered", &id.to_string());
             _ = self.parts.events.send(own("numbered", content, said));
         } else if let NumberState::Failed { .. } = *self.state.borrow() {
@@ -433,9 +432,9 @@ impl Numbering {
     async fn publish_nodes(&mut self) -> Result<(), Failure> {
         let call = "node-sync.get-all-nodes";
         let nodes: Vec<Node> = self.guest.instance.call(call, &Nothing {}, None).await?;
-        let by = self.guest.instance.last_entry();
+        let by = self.guest.instance.last_entry.clone();
         self.parts.host_status.node(|node| node.nodes = nodes.len());
-        let has_kube_nodes = self.has_kube_nodes;
+        let has_kube_nodes = self.progress.has_kube_nodes;
         self.known.send_replace(KnownNodes {
             nodes,
             by,
@@ -447,7 +446,7 @@ impl Numbering {
     async fn hand_over(&mut self, handover: Handover) {
         if self.guest.instance.hand_over(handover).await {
             self.guest.supervisor.began_version();
-            self.is_over = false;
+            self.progress.is_over = false;
             self.following.rest();
             self.begin();
             self.done(Outcome::Interrupted(0));
@@ -456,9 +455,9 @@ impl Numbering {
 
     /// Shows that the node has its number, and whether its addresses are published.
     fn show_numbered(&self) {
-        let is_wrong = self.unpublished.is_some();
+        let is_wrong = self.progress.unpublished.is_some();
         let again_in_ms = self.publish_in_ms().filter(|_| is_wrong);
-        self.show(self.unpublished.clone(), is_wrong.into(), again_in_ms);
+        self.show(self.progress.unpublished.clone(), is_wrong.into(), again_in_ms);
     }
 
     fn show(&self, error: Option<String>, failures: u32, again_in_ms: Option<u64>) {

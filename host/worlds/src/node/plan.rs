@@ -10,10 +10,9 @@ use trueup_work::input::{From, Input};
 use trueup_work::kind::Planning;
 use trueup_work::plan::{KeyPlan, Plan};
 
-use super::kind::Node;
 use super::renderer_states::Expected;
 use super::setup::NodeSetup;
-use super::{Mode, OnNode, guest_of};
+use super::{OnNode, guest_of};
 use crate::node::guests::renderer;
 
 /// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing
@@ -91,16 +90,13 @@ fn rendered(entries: &[Entry]) -> Option<Expected> {
 }
 
 /// Adds what each guest of this node would write.
-pub(super) async fn plan(of: Planning<'_>, on: &Node<'_>, setup: NodeSetup, plan: &mut Plan) {
-    let node = on.node;
+pub(super) async fn plan(of: Planning<'_>, setup: NodeSetup<'_>, plan: &mut Plan) {
+    let node = setup.node;
     let loaded = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
     let guests: Vec<_> = loaded.map(|(version, _)| Arc::clone(&version.active)).collect();
-    let mode = Mode {
-        source_is_reported: false,
-        once: true,
-    };
+    let (source_is_reported, once) = (false, true);
     let connect = |version: Version| version.unmanaged();
-    let on_node = OnNode::new(on.config, node, setup, connect, on.host_status, mode);
+    let on_node = OnNode::new(setup, connect, source_is_reported, once);
     let input = Input {
         from: From::Once(of.all.clone()),
         cluster: None,

@@ -219,16 +219,16 @@ impl RendererStates {
 
     /// What the call means for one renderer.
     pub(super) fn action(&self, renderer: usize, round: &Round) -> Action {
-        let Some(state) = self.renderers.get(renderer) else {
+        let is_free = |state: &&RendererState| !state.is_set_aside && state.resyncing.is_none();
+        let Some(state) = self.renderers.get(renderer).filter(is_free) else {
             return Action::PassOver;
         };
-        if state.is_set_aside || state.resyncing.is_some() {
-            return Action::PassOver;
-        }
         if state.in_step || !self.is_known {
             return Action::Call;
         }
-        if state.failures > 0 && self.is_another_well(renderer) {
+        let mut others = self.renderers.iter().enumerate().filter(|(at, _)| *at != renderer);
+        // Another renderer is likely to take the call.
+        if state.failures > 0 && others.any(|(_, other)| !other.is_set_aside && other.failures == 0) {
             return Action::PassOver;
         }
         // If only this renderer could take a resync, it gets it at once: no other has to wait.
@@ -241,12 +241,6 @@ impl RendererStates {
             return Action::PassOver;
         }
         Action::ResyncThenCall(self.expected.event())
-    }
-
-    /// Whether another renderer is likely to take the call.
-    fn is_another_well(&self, renderer: usize) -> bool {
-        let mut others = self.renderers.iter().enumerate().filter(|(at, _)| *at != renderer);
-        others.any(|(_, other)| !other.is_set_aside && other.failures == 0)
     }
 
     /// Notes the call for renderers in a full resync, which do not get it now.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use trueup_base::clock::SystemClock;
 use trueup_capabilities::holdings::Kept;
 use trueup_config::Guest;
-use trueup_controller::{Controller, Outcome, Settings as ControllerSettings};
+use trueup_controller::{Controller, Outcome};
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::event::Event;
 use trueup_work::input::{From, Input, next};
@@ -38,8 +38,19 @@ use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::adapter::{Changes, Cluster};
 use crate::node::guests::service::{self, NodeContext};
 
-/// The parts of the loop.
-pub(super) struct Parts {
+/// The keys of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// The processor: a resync, or pending changes.
+    Service,
+    /// A renderer that is out of step.
+    Renderer(usize),
+    /// The periodic full resync.
+    Again,
+}
+
+/// The loop of the service processor.
+pub(super) struct Serving {
     pub(super) node: String,
     pub(super) context: NodeContext,
     pub(super) cluster: Cluster,
@@ -54,32 +65,23 @@ pub(super) struct Parts {
     /// `None` if this node has no numbering.
     pub(super) nodes: Option<watch::Receiver<KnownNodes>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
-    pub(super) queue: ControllerSettings,
-    pub(super) seed: u64,
     pub(super) source_is_reported: bool,
     pub(super) host_status: Arc<HostStatus>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     /// For any of the guests.
     pub(super) urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
+    pub(super) controller: Controller<Work>,
+    pub(super) started: Instant,
+    /// Whether the nodes are known, at least those of an earlier process, with what Kubernetes knows about them.
+    /// Rendering without that would remove what a node has, until the store and Kubernetes were read.
+    pub(super) knows_nodes: bool,
+    pub(super) progress: Progress,
 }
 
-/// The keys of the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Work {
-    /// The processor: a resync, or pending changes.
-    Service,
-    /// A renderer that is out of step.
-    Renderer(usize),
-    /// The periodic full resync.
-    Again,
-}
-
-/// The loop of the service processor.
-pub(super) struct Serving {
-    parts: Parts,
+/// What the loop has found and done so far.
+#[derive(Default)]
+pub(super) struct Progress {
     objects: Objects,
-    controller: Controller<Work>,
-    started: Instant,
     /// Whether the processor knows everything that this loop knows.
     is_synced: bool,
     /// Whether it answered with an error: it still has pending changes.
@@ -90,9 +92,6 @@ pub(super) struct Serving {
     set_aside: Option<SetAside>,
     /// The object of the change in which the processor began to fail. `None` if it began in a full resync.
     suspect: Option<String>,
-    /// Whether the nodes are known, at least those of an earlier process, with what Kubernetes knows about them.
-    /// Rendering without that would remove what a node has, until the store and Kubernetes were read.
-    knows_nodes: bool,
     /// Whether the numbering got all of Kubernetes' Nodes.
     is_fed: bool,
     problems: Vec<String>,
@@ -113,31 +112,6 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn new(parts: Parts) -> Self {
-        Self {
-            controller: Controller::new(parts.queue, parts.seed),
-            out_of_step: BTreeSet::new(),
-            knows_nodes: parts.nodes.is_none(),
-            shown: BTreeMap::new(),
-            retries: JoinSet::new(),
-            resyncing: BTreeMap::new(),
-            parts,
-            objects: Objects::default(),
-            started: Instant::now(),
-            is_synced: false,
-            is_pending: false,
-            is_tried_anew: false,
-            set_aside: None,
-            suspect: None,
-            is_fed: false,
-            problems: Vec::new(),
-            kubernetes_events: None,
-            last: Batch::default(),
-            error: None,
-            logged_wait: None,
-        }
-    }
-
     /// Runs until `stop`; with `once`, until `others` are settled and nothing is left to do here.
     pub(super) async fn run(
         mut self,
@@ -147,12 +121,12 @@ impl Serving {
         others: impl Future<Output = ()>,
         once: bool,
     ) -> Summary {
-        self.kubernetes_events = input.events();
+        self.progress.kubernetes_events = input.events();
         // Each shows as queued until its first resync.
-        let processor = self.parts.processor.iter().map(|guest| guest.instance.name());
-        let renderers = self.parts.rendering.statuses().await.into_iter().map(|at| at.name);
+        let processor = self.processor.iter().map(|guest| guest.instance.name());
+        let renderers = self.rendering.statuses().await.into_iter().map(|at| at.name);
         for name in processor.chain(renderers) {
-            self.parts.host_status.changed(guest_of(&name), &name);
+            self.host_status.changed(guest_of(&name), &name);
         }
         let batches = match input.from {
             From::Once(all) => {
@@ -162,19 +136,19 @@ impl Serving {
             From::Watched(batches) => Some(batches),
         };
         let ending = ending(stop);
-        let beating = self.parts.host_status.begin_loop("services on this node");
+        let beating = self.host_status.begin_loop("services on this node");
         let turns = self.turns(batches, belongs, ending.clone(), others, once);
         let cut_short = run_turns(turns, ending.clone(), beating, "services").await.flatten();
         let until = ending.peek().copied();
         self.drain(until.unwrap_or_else(|| Instant::now() + STOP_GRACE)).await;
-        self.parts.rendering.each_slot(InstanceSlot::sync).await;
-        if let Some(approval) = &mut self.parts.approval {
+        self.rendering.each_slot(InstanceSlot::sync).await;
+        if let Some(approval) = &mut self.approval {
             approval.keep(true);
         }
-        if let Some(events) = &self.kubernetes_events {
+        if let Some(events) = &self.progress.kubernetes_events {
             events.flush().await;
         }
-        if let Some(processor) = &mut self.parts.processor {
+        if let Some(processor) = &mut self.processor {
             processor.instance.slot.sync();
         }
         self.summary(cut_short, until.is_some()).await
@@ -203,13 +177,13 @@ impl Serving {
                 biased;
                 _ = ending.clone() => return None,
                 (of, handover) =
-                    handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => match of {
+                    handed_over(&mut self.processor, &mut self.renderers, &self.progress.resyncing) => match of {
                     None => self.hand_over(handover).await,
                     Some(renderer) => self.hand_over_renderer(renderer, handover).await,
                 },
                 // The operator may have gone; the guests get the resync all the same.
-                Some((key, reply)) = self.parts.urgent_keys.recv() => drop(reply.send(self.resync_first(&key))),
-                Some(retried) = self.retries.join_next_with_id() => self.retry_ended(retried).await,
+                Some((key, reply)) = self.urgent_keys.recv() => drop(reply.send(self.resync_first(&key))),
+                Some(retried) = self.progress.retries.join_next_with_id() => self.retry_ended(retried).await,
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return Some(why),
@@ -218,15 +192,15 @@ impl Serving {
                     Some(batch) => self.take_in(batch, || ending.peek().is_some()).await,
                     None => return Some("the source can't be watched any more".to_owned()),
                 },
-                Some(nodes) = next_nodes(&mut self.parts.nodes) => self.take_nodes(nodes).await,
+                Some(nodes) = next_nodes(&mut self.nodes) => self.take_nodes(nodes).await,
                 () = &mut others, if !others_settled => others_settled = true,
-                Some(()) = approved(self.parts.approval.as_ref()) => {
-                    self.take_in(self.last.clone(), || ending.peek().is_some()).await;
+                Some(()) = approved(self.approval.as_ref()) => {
+                    self.take_in(self.progress.last.clone(), || ending.peek().is_some()).await;
                 }
                 () = tokio::time::sleep(pause) => {}
                 _ = sync.tick() => {
-                    self.parts.rendering.each_slot(InstanceSlot::tick).await;
-                    if let Some(processor) = &mut self.parts.processor {
+                    self.rendering.each_slot(InstanceSlot::tick).await;
+                    if let Some(processor) = &mut self.processor {
                         processor.instance.slot.tick();
                     }
                 }
@@ -236,11 +210,11 @@ impl Serving {
 
     /// What the Services wait for before the processor gets them. `None` if it gets them.
     fn waits_for(&self) -> Option<&'static str> {
-        self.parts.processor.as_ref()?;
-        let awaits_approval = || self.parts.approval.as_ref().and_then(Approval::problem).is_some();
-        match self.parts.cluster.is_complete() {
+        self.processor.as_ref()?;
+        let awaits_approval = || self.approval.as_ref().and_then(Approval::problem).is_some();
+        match self.cluster.is_complete() {
             true => (!self.knows_nodes).then_some("guest `nodesync` to have all Nodes"),
-            false if !self.last.complete => Some("the whole source to be readable"),
+            false if !self.progress.last.complete => Some("the whole source to be readable"),
             false if awaits_approval() => Some("an approval"),
             false => Some("an object in the source"),
         }
@@ -249,24 +223,24 @@ impl Serving {
     /// Shows what the Services wait for. The log says it if that lasts: each start waits for a moment.
     fn show_wait(&mut self) {
         let wait = self.waits_for();
-        let host_status = &self.parts.host_status;
+        let host_status = &self.host_status;
         host_status.node(|node| node.waits_for = wait.map(str::to_owned));
-        if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.logged_wait) {
+        if let Some(what) = wait.filter(|_| self.started.elapsed() >= SYNC && wait != self.progress.logged_wait) {
             tracing::warn!("the Services on this node wait for {what}");
-            self.logged_wait = wait;
+            self.progress.logged_wait = wait;
         }
     }
 
     /// Lets full resyncs of renderers end, within limits. The next process resyncs the others.
     async fn drain(&mut self, until: Instant) {
-        while let Ok(Some(_)) = tokio::time::timeout_at(until, self.retries.join_next()).await {}
-        if !self.retries.is_empty() {
+        while let Ok(Some(_)) = tokio::time::timeout_at(until, self.progress.retries.join_next()).await {}
+        if !self.progress.retries.is_empty() {
             tracing::warn!(
                 "{} renderers did not take everything within {} s: the next process tells them",
-                self.retries.len(),
+                self.progress.retries.len(),
                 STOP_GRACE.as_secs()
             );
-            self.retries.shutdown().await;
+            self.progress.retries.shutdown().await;
         }
     }
 
@@ -284,12 +258,14 @@ impl Serving {
     /// Whether nothing is left to do, or it failed too often. If the source never was complete, there is nothing to
     /// do.
     fn is_settled(&self) -> bool {
-        if self.parts.processor.is_none() || !self.parts.cluster.is_complete() {
+        if self.processor.is_none() || !self.cluster.is_complete() {
             return true;
         }
         let given_up = |work| self.failures(work) >= FAILURES_MAX_ONCE;
-        let service = (self.is_synced && !self.is_pending) || self.set_aside.is_some() || given_up(Work::Service);
-        let mut renderers = self.out_of_step.iter();
+        let service = (self.progress.is_synced && !self.progress.is_pending)
+            || self.progress.set_aside.is_some()
+            || given_up(Work::Service);
+        let mut renderers = self.progress.out_of_step.iter();
         service && renderers.all(|renderer| given_up(Work::Renderer(*renderer)))
     }
 
@@ -303,12 +279,12 @@ impl Serving {
         if let Some(what) = self.waits_for() {
             return Err(format!("the Services on this node wait for {what}"));
         }
-        self.is_synced = false;
+        self.progress.is_synced = false;
         self.enqueue(Work::Service);
         self.controller.first(&Work::Service);
-        self.parts.host_status.changed(guest_of(key), key);
+        self.host_status.changed(guest_of(key), key);
         // The resync shows the state of this renderer anew, whatever it is.
-        self.shown.retain(|_, at| at.name != key);
+        self.progress.shown.retain(|_, at| at.name != key);
         Ok(())
     }
 
@@ -318,8 +294,8 @@ impl Serving {
                 Work::Service => self.call_processor().await,
                 Work::Renderer(renderer) => self.begin_resync(renderer),
                 Work::Again => {
-                    if self.is_synced {
-                        self.is_synced = false;
+                    if self.progress.is_synced {
+                        self.progress.is_synced = false;
                         self.enqueue(Work::Service);
                     }
                     self.done(Work::Again, Outcome::Success);
@@ -333,7 +309,9 @@ impl Serving {
         for note in &changes.notes {
             tracing::warn!("{note}");
         }
-        let Some(events) = &self.kubernetes_events else { return };
+        let Some(events) = &self.progress.kubernetes_events else {
+            return;
+        };
         for (service, note) in &changes.about {
             events.say(ObjectEvent {
                 key: service.clone(),
@@ -347,9 +325,9 @@ impl Serving {
 
     /// Passes Kubernetes' Nodes to the numbering. The first time it passes all of them.
     async fn feed(&mut self, changes: Vec<Change>) {
-        let Some(feed) = &self.parts.feed else { return };
-        let is_first = !std::mem::replace(&mut self.is_fed, true);
-        let all = || self.parts.cluster.kube_nodes().into_iter().map(Change::KubeNodePut);
+        let Some(feed) = &self.feed else { return };
+        let is_first = !std::mem::replace(&mut self.progress.is_fed, true);
+        let all = || self.cluster.kube_nodes().into_iter().map(Change::KubeNodePut);
         let changes = if is_first { all().collect() } else { changes };
         if is_first || !changes.is_empty() {
             // Ignore the error: a numbering that has ended needs no Nodes.
@@ -374,41 +352,45 @@ impl Serving {
 
     async fn take_nodes(&mut self, nodes: KnownNodes) {
         self.knows_nodes |= nodes.has_kube_nodes;
-        if self.parts.processor.is_none() || !self.knows_nodes {
+        if self.processor.is_none() || !self.knows_nodes {
             return;
         }
-        if self.is_synced {
+        if self.progress.is_synced {
             self.update(service::Event::Nodes(nodes.nodes)).await;
-        } else if self.parts.cluster.is_complete() {
+        } else if self.cluster.is_complete() {
             self.enqueue_resync();
         }
     }
 
     /// Makes another version of the processor active.
     async fn hand_over(&mut self, handover: Handover) {
-        let Some(guest) = &mut self.parts.processor else { return };
+        let Some(guest) = &mut self.processor else { return };
         if guest.instance.hand_over(handover).await {
             guest.supervisor.began_version();
-            if self.set_aside.take().is_some() {
+            if self.progress.set_aside.take().is_some() {
                 // The quarantine was that of the version before.
                 let name = guest.instance.name();
-                self.parts.host_status.changed(guest_of(&name), &name);
+                self.host_status.changed(guest_of(&name), &name);
             }
             // Another version may combine the same input differently.
-            self.is_synced = false;
-            if self.parts.cluster.is_complete() && self.knows_nodes {
+            self.progress.is_synced = false;
+            if self.cluster.is_complete() && self.knows_nodes {
                 self.enqueue(Work::Service);
             }
         }
     }
 
     fn show(&self) {
-        let Some(processor) = &self.parts.processor else { return };
+        let Some(processor) = &self.processor else { return };
         let key = processor.instance.name();
-        let host_status = &self.parts.host_status;
+        let host_status = &self.host_status;
         // This ends the job for which it was queued.
         host_status.began(guest_of(&key), &key);
-        let finished = self.finished(Work::Service, processor.instance.slot.active(), self.error.as_ref());
+        let finished = self.finished(
+            Work::Service,
+            processor.instance.slot.active(),
+            self.progress.error.as_ref(),
+        );
         host_status.finished(guest_of(&key), &key, finished);
     }
 
@@ -434,26 +416,25 @@ impl Serving {
     }
 
     async fn summary(self, cut_short: Option<String>, is_stopped: bool) -> Summary {
-        let statuses = self.parts.rendering.statuses().await;
+        let statuses = self.rendering.statuses().await;
         let wait = self.waits_for();
         let mut summary = Summary {
             nodes: self.nodes().len(),
-            services: self.parts.rendering.services().await,
-            problems: self.problems,
+            services: self.rendering.services().await,
+            problems: self.progress.problems,
             cut_short,
             ..Summary::default()
         };
+        let not_received = || renderers::not_received(is_stopped, wait);
         for renderer in statuses {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
-                let why = renderer
-                    .error
-                    .unwrap_or_else(|| renderers::not_received(is_stopped, wait));
+                let why = renderer.error.unwrap_or_else(not_received);
                 summary.failed.push((renderer.name, why));
             }
         }
-        if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
+        if let (Some(processor), Some(error)) = (&self.processor, self.progress.error) {
             summary.failed.push((processor.instance.name(), error));
         }
         summary

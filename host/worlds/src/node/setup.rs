@@ -8,6 +8,7 @@ use trueup_config::{Config, InterfacesFrom, ThisNode};
 use trueup_work::host_context::{HostContext, Version};
 use trueup_work::needs::{Named, Needs};
 use trueup_work::setup::SetupError;
+use trueup_work::status::HostStatus;
 
 use crate::node::guests::service::adapter::{Interfaces, read_interfaces};
 use crate::node::guests::{nodesync, renderer, service};
@@ -16,7 +17,10 @@ use crate::node::guests::{nodesync, renderer, service};
 pub(crate) type LoadedGuest = (Version, Backends);
 
 /// Everything that the loops of this node need.
-pub(crate) struct NodeSetup {
+pub(crate) struct NodeSetup<'c> {
+    pub(crate) config: &'c Config,
+    pub(crate) node: &'c ThisNode,
+    pub(crate) host_status: &'c Arc<HostStatus>,
     pub(crate) etcd: Arc<dyn etcd::Api>,
     pub(crate) nodesync: Option<LoadedGuest>,
     pub(crate) service: Option<LoadedGuest>,
@@ -24,12 +28,16 @@ pub(crate) struct NodeSetup {
     pub(crate) interfaces: Interfaces,
 }
 
-impl NodeSetup {
+impl<'c> NodeSetup<'c> {
     /// Loads the guests, has each accept its settings, and opens their backends.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(config: &Config, node: &ThisNode, host_context: &HostContext) -> Result<Self, SetupError> {
+    pub(crate) async fn new(
+        config: &'c Config,
+        node: &'c ThisNode,
+        host_context: &'c HostContext,
+    ) -> Result<Self, SetupError> {
         let etcd = host_context.etcd(config)?;
         let filter = host_context.nftables(config);
         let backends = |name: &str| Backends {
@@ -50,6 +58,9 @@ impl NodeSetup {
         }
         let mut loaded = loaded.into_iter();
         Ok(Self {
+            config,
+            node,
+            host_status: &host_context.host_status,
             etcd,
             nodesync: node.nodesync.as_ref().and_then(|_| loaded.next()),
             service: node.service.as_ref().and_then(|_| loaded.next()),

@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use trueup_capabilities::etcd;
-use trueup_config::{Config, Plain, PlainWorld, World};
-use trueup_instance::Worlds;
+use trueup_config::{Config, Plain, PlainWorld};
 use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
 use trueup_work::keyed::key_records::KeyRecords;
 use trueup_work::keyed::{self, KeyedSetup};
@@ -40,21 +39,7 @@ pub(super) struct Setup<'c> {
 }
 
 impl Kind for OfToys {
-    fn name(&self) -> &'static str {
-        "toys"
-    }
-
-    fn worlds(&self) -> Worlds {
-        WORLDS
-    }
-
-    fn sections(&self) -> &'static dyn World {
-        &SECTIONS
-    }
-
-    fn keyed_guest(&self) -> Option<&'static str> {
-        Some(NAME)
-    }
+    about!(name: "toys", worlds: WORLDS, sections: &SECTIONS, keyed_guest: Some(NAME));
 
     fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
         let toy = config.world::<Plain<Adapter>>();

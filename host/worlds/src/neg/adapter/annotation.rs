@@ -56,7 +56,6 @@ struct Json {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Port {
-    #[serde(default)]
     name: Option<String>,
 }
 

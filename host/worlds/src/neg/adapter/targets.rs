@@ -33,7 +33,7 @@ pub(crate) struct Targets {
     claims: Claims<Key>,
     /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
-    notes: Notes<Subject>,
+    notes: Notes,
     /// Objects that are missing from the source while a look is incomplete: they are kept.
     held: BTreeSet<ObjectRef>,
     pub(crate) completeness: Completeness,
@@ -255,11 +255,13 @@ impl Targets {
         for node in touched.nodes {
             let note = note_of_node(&node, &self.index, &self.settings);
             let notes: BTreeSet<String> = note.into_iter().collect();
-            new.extend(self.notes.set(&Subject::Node(node), notes.into()));
+            let node = ObjectRef::new(Kind::Node, "", node);
+            new.extend(self.notes.set(&node, notes.into()));
         }
         for service in touched.services {
             let notes = notes_of_service(&service, &self.index);
-            new.extend(self.notes.set(&Subject::Service(service), notes.into()));
+            let service = service.of_kind(Kind::Service);
+            new.extend(self.notes.set(&service, notes.into()));
         }
         new
     }
@@ -296,6 +298,7 @@ impl Targets {
         Ok(Desired {
             settings: Map::from_iter(settings),
             target: endpoints::placed(slices, &exposed.port_name, |node| self.index.nodes.get(node)),
+            is_gone: false,
         })
     }
 
@@ -338,13 +341,6 @@ impl Looked {
         }
         self.touched.extend(touched);
     }
-}
-
-/// The subject of a note.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
-    Node(String),
-    Service(ServiceName),
 }
 
 /// The note of a Node with endpoints that should be in a NEG.

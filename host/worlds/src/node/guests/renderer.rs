@@ -27,7 +27,10 @@ pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
 
 /// The world of a renderer, in a module of its name: renderers differ only by their imports.
 macro_rules! renderer {
-    ($(#[$doc:meta])* $module:ident: $name:literal as $world:ident, $pre:ident; with: { $($with:tt)* }; imports: $imports:tt;) => {
+    (
+        $(#[$doc:meta])* $module:ident: $name:literal as $world:ident, $pre:ident;
+        with: { $($with:tt)* }; imports: $imports:tt;
+    ) => {
         $(#[$doc])*
         pub mod $module {
             use trueup_capabilities::renderer::{
@@ -56,9 +59,12 @@ macro_rules! renderer {
                 "renderer.add-service": OfService => |e, s, a| e.call_add_service(s, &a.service);
                 "renderer.delete-service": OfService => |e, s, a| e.call_delete_service(s, &a.service);
                 "renderer.resync": Resync => |e, s, a| e.call_resync(s, &a.event);
-                "renderer.update-local-backend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_backend_ifs(s, &a.old, &a.new);
-                "renderer.update-local-frontend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_frontend_ifs(s, &a.old, &a.new);
-                "renderer.update-node-port-services": UpdateNodePortServices => |e, s, a| e.call_update_node_port_services(s, &a.node_ips, &a.services);
+                "renderer.update-local-backend-ifs": UpdateInterfaces =>
+                    |e, s, a| e.call_update_local_backend_ifs(s, &a.old, &a.new);
+                "renderer.update-local-frontend-ifs": UpdateInterfaces =>
+                    |e, s, a| e.call_update_local_frontend_ifs(s, &a.old, &a.new);
+                "renderer.update-node-port-services": UpdateNodePortServices =>
+                    |e, s, a| e.call_update_node_port_services(s, &a.node_ips, &a.services);
                 "renderer.update-service": UpdateService => |e, s, a| e.call_update_service(s, &a.old, &a.new);
             }
         }

@@ -2,7 +2,6 @@
 
 pub mod adapter;
 
-use serde::{Deserialize, Serialize};
 use trueup_instance::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
@@ -41,33 +40,12 @@ impl From<trueup_config::NodeContext> for NodeContext {
     }
 }
 
-/// The arguments of `processor.resync`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Resync {
-    /// The complete state.
-    pub state: State,
-}
-
-/// The arguments of `processor.update`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Update {
-    /// The change.
-    pub event: Event,
-}
-
-/// The arguments of `processor.revert`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Revert {
-    /// The pod that was added.
-    pub pod: ObjectId,
-}
-
 world! {
     "trueup:service/service-processor" as ServiceProcessor, ServiceProcessorPre;
     imports: ["host/log", "host/metrics", "kube/types", "nodesync/types", "service/renderer", "service/types"];
     exports: ["guest/lifecycle", "service/processor"];
     is_stateless: false; trueup_service_processor:
-    "processor.resync": Resync => |e, s, a| e.call_resync(s, &a.state);
-    "processor.revert": Revert => |e, s, a| e.call_revert(s, &a.pod);
-    "processor.update": Update => |e, s, a| e.call_update(s, &a.event);
+    "processor.resync": Resync { state: State } => |e, s, a| e.call_resync(s, &a.state);
+    "processor.revert": Revert { pod: ObjectId } => |e, s, a| e.call_revert(s, &a.pod);
+    "processor.update": Update { event: Event } => |e, s, a| e.call_update(s, &a.event);
 }

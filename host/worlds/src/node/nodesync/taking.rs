@@ -8,8 +8,8 @@ use crate::node::guests::nodesync::{Change, VppNode, records};
 impl Numbering {
     pub(super) async fn take_listing(&mut self, listing: Listing) {
         self.begin();
-        self.records.clear();
-        self.unreadable.clear();
+        self.progress.records.clear();
+        self.progress.unreadable.clear();
         for stored in listing.entries {
             let Some(id) = self.id_of(&stored.key) else {
                 let key = String::from_utf8_lossy(&stored.key);
@@ -20,7 +20,7 @@ impl Numbering {
                 continue;
             };
             if let Some(record) = self.record(id, &stored.value) {
-                self.records.insert(id, record);
+                self.progress.records.insert(id, record);
             }
         }
         self.show_unreadable();
@@ -35,15 +35,15 @@ impl Numbering {
                 etcd::Event::Deleted(key) => (key, None),
             };
             let Some(id) = self.id_of(key) else { continue };
-            self.unreadable.remove(&id);
+            self.progress.unreadable.remove(&id);
             // A record that can't be read counts as deleted.
             let change = match value.and_then(|value| self.record(id, value)) {
                 Some(record) => {
-                    self.records.insert(id, record.clone());
+                    self.progress.records.insert(id, record.clone());
                     Change::VppNodePut(record)
                 }
                 None => {
-                    self.records.remove(&id);
+                    self.progress.records.remove(&id);
                     Change::VppNodeDeleted(id)
                 }
             };
@@ -51,7 +51,7 @@ impl Numbering {
         }
         self.show_unreadable();
         self.check_published();
-        if was_published && self.is_synced && !self.is_published() {
+        if was_published && self.progress.is_synced && !self.is_published() {
             self.show_overwritten();
         }
     }
@@ -61,13 +61,13 @@ impl Numbering {
     }
 
     fn show_unreadable(&self) {
-        let problems = self.unreadable.values().cloned().collect();
+        let problems = self.progress.unreadable.values().cloned().collect();
         self.parts.host_status.node_problems(problems);
     }
 
     fn record(&mut self, id: u32, value: &[u8]) -> Option<VppNode> {
         match records::record(id, value) {
-            Ok(records::Record { node, warning }) => {
+            Ok((node, warning)) => {
                 if let Some(warning) = warning {
                     tracing::warn!("`{}{id}` {warning}", self.prefix);
                 }
@@ -76,7 +76,7 @@ impl Numbering {
             Err(why) => {
                 let problem = format!("`{}{id}` {why}", self.prefix);
                 tracing::warn!("{problem}");
-                self.unreadable.insert(id, problem);
+                self.progress.unreadable.insert(id, problem);
                 None
             }
         }
@@ -87,15 +87,15 @@ impl Numbering {
         let mut left = changes.len();
         for change in changes {
             left -= 1;
-            self.has_kube_nodes |= left == 0;
+            self.progress.has_kube_nodes |= left == 0;
             match &change {
-                Change::KubeNodePut(node) => _ = self.kube_nodes.insert(node.name.clone(), node.clone()),
-                Change::KubeNodeDeleted(name) => _ = self.kube_nodes.remove(name),
+                Change::KubeNodePut(node) => _ = self.progress.kube_nodes.insert(node.name.clone(), node.clone()),
+                Change::KubeNodeDeleted(name) => _ = self.progress.kube_nodes.remove(name),
                 Change::VppNodePut(_) | Change::VppNodeDeleted(_) => {}
             }
             self.update(change).await;
         }
-        self.has_kube_nodes = true;
+        self.progress.has_kube_nodes = true;
         // If the guest did not answer, its followers go on with the nodes that they know.
         self.known
             .send_if_modified(|known| !std::mem::replace(&mut known.has_kube_nodes, true));

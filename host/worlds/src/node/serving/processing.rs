@@ -24,78 +24,78 @@ impl Serving {
     pub(super) async fn update(&mut self, event: service::Event) {
         let is_of_nodes = matches!(event, service::Event::Nodes(_));
         let by = is_of_nodes.then(|| self.by_nodes()).flatten();
-        let Some(guest) = &mut self.parts.processor else { return };
+        let Some(guest) = &mut self.processor else { return };
         let object = object_of(&event);
         let answer = guest.instance.call("processor.update", &Update { event }, by).await;
         let is_applied = matches!(answer, Ok(Ok(())));
         if matches!(&answer, Err(failure) if failure.blame == Blame::Guest) {
-            self.suspect.clone_from(&object);
+            self.progress.suspect.clone_from(&object);
         }
         self.take_answer(answer).await;
         if let Some(object) = object.filter(|_| is_applied) {
-            let (node, renderers) = (&self.parts.node, self.in_step().await);
+            let (node, renderers) = (&self.node, self.in_step().await);
             let said = Message::outcome(node, "true", &format!("{object} applied by {}", names(&renderers)));
             let content = json!({ "node": node, "object": object, "renderers": renderers });
-            _ = self.parts.events.send(own("applied", content, said));
+            _ = self.events.send(own("applied", content, said));
         }
     }
 
     /// Renderers that have everything, in the order of the configuration.
     async fn in_step(&self) -> Vec<String> {
-        let mut all = self.parts.rendering.statuses().await;
+        let mut all = self.rendering.statuses().await;
         all.retain(|renderer| renderer.is_in_step);
         all.into_iter().map(|renderer| renderer.name).collect()
     }
 
     /// Sends the processor a full resync, or the nodes once more, which makes it send its pending changes.
     pub(super) async fn call_processor(&mut self) {
-        if self.is_synced {
+        if self.progress.is_synced {
             self.update(service::Event::Nodes(self.nodes())).await;
         } else {
             self.resync().await;
         }
-        if self.set_aside.is_some() {
+        if self.progress.set_aside.is_some() {
             // It rests until its input or the guest changes.
             self.done(Work::Service, Outcome::Success);
             self.controller.forget(&Work::Service);
             return;
         }
-        let is_true = self.is_synced && !self.is_pending;
+        let is_true = self.progress.is_synced && !self.progress.is_pending;
         self.done(Work::Service, if is_true { Outcome::Success } else { Outcome::Failure });
         self.show();
         if is_true {
             // It rests until there is a change.
             self.controller.forget(&Work::Service);
-            let (node, renderers) = (&self.parts.node, self.in_step().await);
-            let services = self.parts.rendering.services().await;
+            let (node, renderers) = (&self.node, self.in_step().await);
+            let services = self.rendering.services().await;
             let what = counted(services, "service", "services");
             let said = Message::outcome(node, "true", &format!("{what} rendered by {}", names(&renderers)));
             let content = json!({ "node": node, "services": services, "renderers": renderers });
-            _ = self.parts.events.send(own("rendered", content, said));
+            _ = self.events.send(own("rendered", content, said));
             return;
         }
-        let guest = self.parts.processor.as_ref();
-        _ = self.parts.events.send(Event::Failed {
+        let guest = self.processor.as_ref();
+        _ = self.events.send(Event::Failed {
             key: guest.map(|guest| guest.instance.name()).unwrap_or_default(),
-            error: self.error.clone().unwrap_or_default(),
+            error: self.progress.error.clone().unwrap_or_default(),
             again_in_ms: self.again_in_ms(Work::Service),
         });
     }
 
     pub(super) fn nodes(&self) -> Vec<Node> {
-        let nodes = self.parts.nodes.as_ref();
+        let nodes = self.nodes.as_ref();
         nodes.map(|nodes| nodes.borrow().nodes.clone()).unwrap_or_default()
     }
 
     /// The entry of the recording from which they follow.
     fn by_nodes(&self) -> Option<By> {
-        self.parts.nodes.as_ref()?.borrow().by.clone()
+        self.nodes.as_ref()?.borrow().by.clone()
     }
 
     async fn resync(&mut self) {
         let state = self.state();
         let by = self.by_nodes();
-        let Some(guest) = &mut self.parts.processor else { return };
+        let Some(guest) = &mut self.processor else { return };
         let name = guest.instance.name();
         let instances = guest.instance.slot.instances();
         if let Some(entry) = guest.supervisor.held(&instances, &name, &state) {
@@ -103,11 +103,11 @@ impl Serving {
             return;
         }
         guest.supervisor.quarantine.release(&name);
-        self.set_aside = None;
+        self.progress.set_aside = None;
         let answer = guest.instance.call("processor.resync", &Resync { state }, by).await;
         // The processor has its inputs, whatever the renderers answered.
-        self.is_synced = answer.is_ok();
-        if self.is_synced {
+        self.progress.is_synced = answer.is_ok();
+        if self.progress.is_synced {
             guest.supervisor.took_all();
         }
         self.take_answer(answer).await;
@@ -116,20 +116,20 @@ impl Serving {
     /// The processor's input is set aside: it stays as it is until it or the guest changes.
     fn show_set_aside(&mut self, entry: SetAside) {
         let name = &entry.instance;
-        let host_status = &self.parts.host_status;
+        let host_status = &self.host_status;
         host_status.set_aside(guest_of(name), name, &entry.error, entry.failures);
-        self.error = Some(entry.error.clone());
-        if self.set_aside.as_ref() != Some(&entry) {
-            _ = self.parts.events.send((&entry).into());
+        self.progress.error = Some(entry.error.clone());
+        if self.progress.set_aside.as_ref() != Some(&entry) {
+            _ = self.events.send((&entry).into());
         }
-        self.set_aside = Some(entry);
+        self.progress.set_aside = Some(entry);
     }
 
     /// The full state.
     fn state(&self) -> State {
-        let cluster = &self.parts.cluster;
+        let cluster = &self.cluster;
         State {
-            context: self.parts.context.clone(),
+            context: self.context.clone(),
             nodes: self.nodes(),
             local_pods: cluster.local_pods(),
             remote_pods: Vec::new(),
@@ -143,29 +143,29 @@ impl Serving {
     async fn take_answer(&mut self, answer: Result<Result<(), String>, Failure>) {
         let error = match answer {
             Ok(answer) => {
-                if let Some(processor) = &mut self.parts.processor {
+                if let Some(processor) = &mut self.processor {
                     processor.supervisor.succeeded(&processor.instance.name());
                 }
-                self.suspect = None;
-                self.is_pending = answer.is_err();
-                self.is_tried_anew &= self.is_pending;
+                self.progress.suspect = None;
+                self.progress.is_pending = answer.is_err();
+                self.progress.is_tried_anew &= self.progress.is_pending;
                 answer.err()
             }
             Err(failure) => {
                 // The host rebuilds its instance without this call, and resyncs it.
-                self.is_synced = false;
+                self.progress.is_synced = false;
                 self.failed(&failure);
                 Some(failure.error)
             }
         };
         let failed = error.is_some();
-        self.error = error;
+        self.progress.error = error;
         // Only here: a retry is not a call of the processor, so the processor had no chance to request again.
-        self.parts.rendering.settle().await;
-        let services = self.parts.rendering.services().await;
-        self.parts.host_status.node(|node| node.services = services);
+        self.rendering.settle().await;
+        let services = self.rendering.services().await;
+        self.host_status.node(|node| node.services = services);
         self.follow_renderers().await;
-        if self.set_aside.is_some() {
+        if self.progress.set_aside.is_some() {
             return;
         }
         if failed {
@@ -181,13 +181,13 @@ impl Serving {
     /// The processor gave no answer. If it failed once too often, sets its input aside.
     fn failed(&mut self, failure: &Failure) {
         let state = self.state();
-        let Some(guest) = &mut self.parts.processor else { return };
+        let Some(guest) = &mut self.processor else { return };
         let name = guest.instance.name();
         let instances = guest.instance.slot.instances();
         let Some(mut too_much) = guest.supervisor.failed(&name, failure) else {
             return;
         };
-        if let Some(object) = &self.suspect {
+        if let Some(object) = &self.progress.suspect {
             too_much.error.push_str(&format!("; it first failed with {object}"));
         }
         let supervisor = &mut guest.supervisor;

@@ -13,23 +13,25 @@ use crate::node::{guest_of, own};
 impl Serving {
     /// Starts a full resync of a renderer, beside the loop.
     pub(super) fn begin_resync(&mut self, renderer: usize) {
-        let rendering = self.parts.rendering.clone();
+        let rendering = self.rendering.clone();
         let resync = async move { rendering.resync_beside(renderer).await.is_ok() };
-        self.resyncing.insert(self.retries.spawn(resync).id(), renderer);
-        if let Some(at) = self.shown.get(&renderer) {
-            self.parts.host_status.began(guest_of(&at.name), &at.name);
+        self.progress
+            .resyncing
+            .insert(self.progress.retries.spawn(resync).id(), renderer);
+        if let Some(at) = self.progress.shown.get(&renderer) {
+            self.host_status.began(guest_of(&at.name), &at.name);
         }
     }
 
     /// Makes another version of a renderer active. The renderer is not in a full resync.
     pub(super) async fn hand_over_renderer(&mut self, renderer: usize, handover: Handover) {
-        if !self.parts.rendering.hand_over(renderer, handover).await {
+        if !self.rendering.hand_over(renderer, handover).await {
             return;
         }
         self.follow_renderers().await;
         // The new version has no failures.
         self.controller.forget(&Work::Renderer(renderer));
-        if self.out_of_step.contains(&renderer) {
+        if self.progress.out_of_step.contains(&renderer) {
             self.enqueue(Work::Renderer(renderer));
         }
     }
@@ -37,21 +39,21 @@ impl Serving {
     /// Takes in the end of a full resync: whether the renderer took everything.
     pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, bool), JoinError>) {
         let task = retried.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
-        let Some(renderer) = self.resyncing.remove(&task) else {
+        let Some(renderer) = self.progress.resyncing.remove(&task) else {
             return;
         };
         if retried.is_err() {
-            self.parts.rendering.resync_aborted(renderer).await;
+            self.rendering.resync_aborted(renderer).await;
         }
         let took = retried.is_ok_and(|(_, took)| took);
         let outcome = if took { Outcome::Success } else { Outcome::Failure };
         self.done(Work::Renderer(renderer), outcome);
         // Its next try is a new one, whatever it answered.
-        self.shown.remove(&renderer);
+        self.progress.shown.remove(&renderer);
         self.follow_renderers().await;
-        let is_out = self.out_of_step.contains(&renderer);
+        let is_out = self.progress.out_of_step.contains(&renderer);
         if !took {
-            if let Some(at) = self.shown.get(&renderer).filter(|at| !at.is_set_aside) {
+            if let Some(at) = self.progress.shown.get(&renderer).filter(|at| !at.is_set_aside) {
                 self.report_out_of_step(renderer, at);
             }
             if is_out {
@@ -68,40 +70,40 @@ impl Serving {
         }
         // Only once: a renderer that takes a full resync and then refuses one call must not get another resync in
         // each of its pauses.
-        if self.is_pending && !std::mem::replace(&mut self.is_tried_anew, true) {
+        if self.progress.is_pending && !std::mem::replace(&mut self.progress.is_tried_anew, true) {
             self.enqueue(Work::Service);
         }
     }
 
     /// Queues a full resync of each renderer that fell out of step.
     pub(super) async fn follow_renderers(&mut self) {
-        for (renderer, entry) in self.parts.rendering.set_aside().await {
+        for (renderer, entry) in self.rendering.set_aside().await {
             self.controller.forget(&Work::Renderer(renderer));
-            _ = self.parts.events.send((&entry).into());
+            _ = self.events.send((&entry).into());
         }
-        let statuses = self.parts.rendering.statuses().await;
+        let statuses = self.rendering.statuses().await;
         for (renderer, at) in statuses.into_iter().enumerate() {
             if at.is_out_of_step {
-                if self.out_of_step.insert(renderer) {
+                if self.progress.out_of_step.insert(renderer) {
                     self.enqueue_retry(Work::Renderer(renderer));
                     self.report_out_of_step(renderer, &at);
                 }
-            } else if self.out_of_step.remove(&renderer) && !at.is_set_aside {
+            } else if self.progress.out_of_step.remove(&renderer) && !at.is_set_aside {
                 self.controller.forget(&Work::Renderer(renderer));
                 let said = Message::outcome(&at.name, "true", "it has everything");
                 let content = json!({ "renderer": at.name });
-                _ = self.parts.events.send(own("in_step", content, said));
+                _ = self.events.send(own("in_step", content, said));
             }
-            if self.shown.get(&renderer) == Some(&at) {
+            if self.progress.shown.get(&renderer) == Some(&at) {
                 continue;
             }
             if at.is_in_step {
-                self.parts.rendering.took_all(renderer).await;
+                self.rendering.took_all(renderer).await;
             }
-            if let Some(guest) = self.parts.rendering.active(renderer).await {
+            if let Some(guest) = self.rendering.active(renderer).await {
                 self.show_renderer(renderer, &at, &guest);
             }
-            self.shown.insert(renderer, at);
+            self.progress.shown.insert(renderer, at);
         }
     }
 
@@ -116,12 +118,12 @@ impl Serving {
             None => Message::outcome(&at.name, "waits", "it gets everything again"),
         };
         let content = json!({ "renderer": at.name, "error": at.error, "again_in_ms": again_in_ms });
-        _ = self.parts.events.send(own("out_of_step", content, said));
+        _ = self.events.send(own("out_of_step", content, said));
     }
 
     fn show_renderer(&self, renderer: usize, at: &RendererStatus, guest: &Active) {
         let work = Work::Renderer(renderer);
-        let host_status = &self.parts.host_status;
+        let host_status = &self.host_status;
         let name = &at.name;
         let of = guest_of(&at.name);
         if at.is_set_aside {

@@ -21,21 +21,21 @@ const SERVICES_A_CHANGE: usize = 32;
 impl Serving {
     /// Takes in what the source says.
     pub(super) async fn take_in(&mut self, batch: Batch, is_asked_to_end: impl Fn() -> bool) {
-        let was_complete = self.parts.cluster.is_complete();
-        let changed = self.parts.cluster.take_in(&batch);
-        if let Some(approval) = &mut self.parts.approval {
+        let was_complete = self.cluster.is_complete();
+        let changed = self.cluster.take_in(&batch);
+        if let Some(approval) = &mut self.approval {
             approval.keep(false);
         }
         for change in &batch.changes {
-            self.objects.apply(change);
+            self.progress.objects.apply(change);
         }
         self.look(&batch, &changed);
         self.report_notes(&changed);
-        if !self.parts.cluster.is_complete() {
+        if !self.cluster.is_complete() {
             return;
         }
         self.feed(changed.nodes).await;
-        if self.parts.processor.is_none() {
+        if self.processor.is_none() {
             return;
         }
         if !was_complete {
@@ -43,10 +43,10 @@ impl Serving {
             // From now on it repeats by itself.
             self.enqueue_later(Work::Again, Outcome::Success);
         }
-        let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
+        let few = TOLD_SINGLY_MAX.max(self.rendering.services().await / SERVICES_A_CHANGE);
         // If a renderer refuses one call, it may refuse only that, and would then refuse a full resync as a whole.
-        if changed.events.len() > few && self.is_synced && !self.is_pending {
-            self.is_synced = false;
+        if changed.events.len() > few && self.progress.is_synced && !self.progress.is_pending {
+            self.progress.is_synced = false;
             self.enqueue(Work::Service);
             return;
         }
@@ -55,7 +55,7 @@ impl Serving {
                 // The next process sends a full resync.
                 return;
             }
-            if self.is_synced {
+            if self.progress.is_synced {
                 self.update(event).await;
             } else {
                 // The resync to come includes it.
@@ -65,34 +65,35 @@ impl Serving {
     }
 
     fn look(&mut self, batch: &Batch, changed: &Changes) {
-        let cluster = &self.parts.cluster;
+        let cluster = &self.cluster;
         let own = cluster.problems().map(str::to_owned);
-        let missing = changed.is_empty.then(|| nothing_there(self.parts.is_cluster));
-        let waits = self.parts.approval.as_ref().and_then(Approval::problem);
+        let missing = changed.is_empty.then(|| nothing_there(self.is_cluster));
+        let waits = self.approval.as_ref().and_then(Approval::problem);
         let missing: Vec<String> = missing.into_iter().chain(waits).collect();
-        let new = missing.iter().filter(|line| !self.problems.contains(line));
+        let new = missing.iter().filter(|line| !self.progress.problems.contains(line));
         let new: Vec<String> = new.cloned().collect();
         let own: Vec<String> = missing.into_iter().chain(own).collect();
         let notes = cluster.notes().filter(|note| own.iter().all(|own| own != note));
         let note_count = cluster.notes().len().saturating_sub(cluster.problems().count());
-        self.parts.host_status.on_node(&own, notes, note_count);
-        self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        let in_the_source = self.problems.len();
-        self.problems.extend(own);
-        let report = |problem| drop(self.parts.events.send(Event::Problem(problem)));
+        self.host_status.on_node(&own, notes, note_count);
+        self.progress.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let in_the_source = self.progress.problems.len();
+        self.progress.problems.extend(own);
+        let report = |problem| drop(self.events.send(Event::Problem(problem)));
         new.into_iter().for_each(report);
-        self.last = Batch {
+        self.progress.last = Batch {
             problems: batch.problems.clone(),
             complete: batch.complete,
             unreadable: Arc::clone(&batch.unreadable),
             ..Batch::default()
         };
-        if self.parts.source_is_reported {
+        if self.source_is_reported {
             return;
         }
         batch.new_problems.iter().map(ToString::to_string).for_each(report);
-        let problems = self.problems.get(..in_the_source).unwrap_or_default();
-        let host_status = &self.parts.host_status;
-        host_status.looked(&self.objects.counts(), batch.changes.len(), batch.complete, problems);
+        let problems = self.progress.problems.get(..in_the_source).unwrap_or_default();
+        let counts = self.progress.objects.counts();
+        self.host_status
+            .looked(&counts, batch.changes.len(), batch.complete, problems);
     }
 }

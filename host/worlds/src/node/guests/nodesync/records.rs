@@ -19,15 +19,6 @@ pub fn id_of(prefix: &str, key: &str) -> Option<u32> {
     tail.parse().ok().filter(|_| is_plain)
 }
 
-/// A parsed record.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// The guest's input. Its id is that of the key: that id is allocated, and a deletion names it.
-    pub node: VppNode,
-    /// A line for the operator.
-    pub warning: Option<String>,
-}
-
 #[derive(Deserialize)]
 struct Json {
     name: String,
@@ -37,11 +28,12 @@ struct Json {
     ip_address: Option<String>,
 }
 
-/// Parses the value of a record.
+/// Parses the value of a record: the guest's input, and a line for the operator. Its id is that of the key: that id is
+/// allocated, and a deletion names it.
 ///
 /// # Errors
 /// One line for why it is invalid, to be placed after the key.
-pub fn record(id: u32, value: &[u8]) -> Result<Record, String> {
+pub fn record(id: u32, value: &[u8]) -> Result<(VppNode, Option<String>), String> {
     // A list would be parsed by position, with its first text as the name.
     if !value.trim_ascii_start().starts_with(b"{") {
         return Err("is no record of a node: it is no JSON object".to_owned());
@@ -55,14 +47,12 @@ pub fn record(id: u32, value: &[u8]) -> Result<Record, String> {
     });
     let mut ip_addresses = read.ip_addresses.unwrap_or_default();
     ip_addresses.extend(read.ip_address.filter(|address| !address.is_empty()));
-    Ok(Record {
-        node: VppNode {
-            id,
-            name: read.name,
-            ip_addresses,
-        },
-        warning,
-    })
+    let node = VppNode {
+        id,
+        name: read.name,
+        ip_addresses,
+    };
+    Ok((node, warning))
 }
 
 #[cfg(test)]
@@ -96,8 +86,7 @@ mod tests {
     }
 
     fn read(id: u32, value: &str) -> (VppNode, Option<String>) {
-        let record = record(id, value.as_bytes()).unwrap();
-        (record.node, record.warning)
+        record(id, value.as_bytes()).unwrap()
     }
 
     fn node(addresses: &[&str]) -> VppNode {

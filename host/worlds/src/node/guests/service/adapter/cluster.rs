@@ -22,7 +22,7 @@ pub struct Cluster {
     /// The names of the pods' interfaces.
     interfaces: Interfaces,
     index: Index,
-    notes: Notes<ObjectRef>,
+    notes: Notes,
     /// Objects that are missing from the source but may only be hidden: they are kept.
     held: BTreeSet<ObjectRef>,
     /// Whether a look was complete. From then on the guests receive changes.
@@ -173,9 +173,9 @@ impl Cluster {
         let (fact, remarks) = match read {
             Ok((fact, remarks)) => (Some(fact), remarks),
             Err(cause) => {
-                let mut remarks = Remarks::default();
-                remarks.problems.insert(format!("{cause}; what was known of it stays"));
-                (None, remarks)
+                let problems = [format!("{cause}; what was known of it stays")].into();
+                let notes = BTreeSet::new();
+                (None, Remarks { notes, problems })
             }
         };
         let new = self.notes.set(reference, remarks);

@@ -68,10 +68,8 @@ pub(super) fn read(
     match object {
         Object::Service(service) => {
             let read = service::translated(&id, service).map_err(|cause| format!("service `{id}`: {cause}"));
-            (
-                read.map(|(input, remarks)| (Some(Fact::Service(input)), remarks)),
-                Some(id),
-            )
+            let read = read.map(|(input, remarks)| (Some(Fact::Service(input)), remarks));
+            (read, Some(id))
         }
         Object::EndpointSlice(object) => {
             let Some(service) = service_of(&id, object) else {

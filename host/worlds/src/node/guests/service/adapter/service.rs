@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, Serv
 use trueup_work::objects::Id;
 
 use super::unhonoured;
-use crate::node::guests::service::{ObjectId, Protocol as InputProtocol, Service as Input, ServicePort as InputPort};
+use crate::node::guests::service::{ObjectId, Protocol, Service as Input, ServicePort as InputPort};
 use crate::notes::Remarks;
 use crate::source_ranges::SourceRanges;
 
@@ -77,10 +77,10 @@ fn or(given: Option<&str>, default: &str) -> String {
 fn translated_port(port: &ServicePort) -> Result<Option<InputPort>, String> {
     let number = within(port.port, 1).map_err(|cause| format!("port: {cause}"))?;
     let node_port = within(port.node_port.unwrap_or_default(), 0).map_err(|cause| format!("nodePort: {cause}"))?;
-    let protocol = Protocol::read(port.protocol.as_deref());
+    let protocol = protocol(port.protocol.as_deref());
     Ok(protocol.map(|protocol| InputPort {
         name: port.name.clone().unwrap_or_default(),
-        protocol: protocol.into(),
+        protocol,
         port: number,
         node_port,
     }))
@@ -141,32 +141,12 @@ fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {
     }
 }
 
-/// The protocol of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Protocol {
-    Tcp,
-    Udp,
-    Sctp,
-}
-
-impl Protocol {
-    /// If it is missing, it is TCP: a rule of Kubernetes. `None` if the protocol is unknown here.
-    pub(super) fn read(text: Option<&str>) -> Option<Self> {
-        match text {
-            None | Some("" | "TCP") => Some(Self::Tcp),
-            Some("UDP") => Some(Self::Udp),
-            Some("SCTP") => Some(Self::Sctp),
-            Some(_) => None,
-        }
-    }
-}
-
-impl From<Protocol> for InputProtocol {
-    fn from(protocol: Protocol) -> Self {
-        match protocol {
-            Protocol::Tcp => Self::Tcp,
-            Protocol::Udp => Self::Udp,
-            Protocol::Sctp => Self::Sctp,
-        }
+/// The protocol of a port. If it is missing, it is TCP: a rule of Kubernetes. `None` if it is unknown here.
+pub(super) fn protocol(text: Option<&str>) -> Option<Protocol> {
+    match text {
+        None | Some("" | "TCP") => Some(Protocol::Tcp),
+        Some("UDP") => Some(Protocol::Udp),
+        Some("SCTP") => Some(Protocol::Sctp),
+        Some(_) => None,
     }
 }

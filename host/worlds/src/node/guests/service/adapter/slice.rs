@@ -16,23 +16,15 @@ use std::net::IpAddr;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use trueup_work::objects::Id;
 
-use super::service::{Protocol, object_id, unknown_protocol, within};
+use super::service::{object_id, protocol, unknown_protocol, within};
 use crate::node::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId};
 
 /// The relevant parts of a slice.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Slice {
-    ports: BTreeSet<Port>,
+    /// The ports of every endpoint.
+    ports: BTreeSet<EndpointPort>,
     entries: Vec<Entry>,
-}
-
-/// A port of every endpoint of a slice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Port {
-    /// Empty if it has none.
-    name: String,
-    protocol: Protocol,
-    number: u16,
 }
 
 /// An endpoint that accepts connections, or may have to.
@@ -62,21 +54,22 @@ impl Slice {
             // A port without a number means all ports, which renderers do not support.
             let Some(number) = port.port else { continue };
             let number = within(number, 1).map_err(|cause| format!("ports[{position}].port: {cause}"))?;
-            let name = port.name.clone().unwrap_or_default();
-            match Protocol::read(port.protocol.as_deref()) {
-                Some(protocol) => _ = ports.insert(Port { name, protocol, number }),
-                None => _ = notes.insert(note(unknown_protocol(number.into(), port.protocol.as_deref()))),
-            }
+            let Some(protocol) = protocol(port.protocol.as_deref()) else {
+                notes.insert(note(unknown_protocol(number.into(), port.protocol.as_deref())));
+                continue;
+            };
+            ports.insert(EndpointPort {
+                name: port.name.clone().unwrap_or_default(),
+                protocol,
+                port: number,
+            });
         }
         let mut unparsable = slice.endpoints.iter().filter(|entry| address(entry).is_none());
         if let Some(first) = unparsable.next() {
             notes.insert(note(no_address(first, unparsable.count())));
         }
-        let entries = slice
-            .endpoints
-            .iter()
-            .filter_map(|entry| Entry::read(id, entry))
-            .collect();
+        let entries = slice.endpoints.iter().filter_map(|entry| Entry::read(id, entry));
+        let entries = entries.collect();
         Ok((Some(Self { ports, entries }), notes))
     }
 }
@@ -135,12 +128,12 @@ fn target_pod(slice: &Id, entry: &Endpoint) -> Option<ObjectId> {
 /// terminating, with a pod before without, then the first slice by name.
 pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clone) -> Endpoints {
     let ready = ready_ports(slices.clone());
-    let mut addresses: BTreeMap<IpAddr, (&Entry, BTreeSet<&Port>)> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, (&Entry, BTreeSet<&EndpointPort>)> = BTreeMap::new();
     for slice in slices {
         for entry in &slice.entries {
             let counts = |name: Option<&str>| entry.is_ready || !ready.contains(&name);
             let ports = slice.ports.iter().filter(|port| counts(Some(&port.name)));
-            let ports: BTreeSet<&Port> = ports.collect();
+            let ports: BTreeSet<&EndpointPort> = ports.collect();
             if ports.is_empty() && !(slice.ports.is_empty() && counts(None)) {
                 continue;
             }
@@ -151,13 +144,13 @@ pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clon
             its_ports.extend(ports);
         }
     }
-    let mut subsets: BTreeMap<BTreeSet<&Port>, Vec<EndpointAddress>> = BTreeMap::new();
+    let mut subsets: BTreeMap<BTreeSet<&EndpointPort>, Vec<EndpointAddress>> = BTreeMap::new();
     for (entry, ports) in addresses.into_values() {
         subsets.entry(ports).or_default().push(entry.address.clone());
     }
-    let subset = |(ports, addresses): (BTreeSet<&Port>, Vec<EndpointAddress>)| EndpointSubset {
+    let subset = |(ports, addresses): (BTreeSet<&EndpointPort>, _)| EndpointSubset {
         addresses,
-        ports: ports.into_iter().map(Port::input).collect(),
+        ports: ports.into_iter().cloned().collect(),
     };
     Endpoints {
         id: object_id(id),
@@ -175,14 +168,4 @@ fn ready_ports<'a>(slices: impl Iterator<Item = &'a Slice>) -> BTreeSet<Option<&
         names.extend(slice.ports.iter().map(|port| Some(port.name.as_str())));
     }
     names
-}
-
-impl Port {
-    fn input(&self) -> EndpointPort {
-        EndpointPort {
-            name: self.name.clone(),
-            protocol: self.protocol.into(),
-            port: self.number,
-        }
-    }
 }
