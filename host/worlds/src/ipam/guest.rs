@@ -44,49 +44,6 @@ pub struct AddAddress {
     pub ipv4: String,
 }
 
-/// The arguments of `datastore.del-ipv4-address-from-store`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DelAddress {
-    /// The interface's id.
-    pub eni_id: String,
-    /// Dotted IPv4.
-    pub ipv4: String,
-    /// Whether to delete it even if a pod uses it.
-    pub force: bool,
-}
-
-/// The arguments of calls about one pod.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OfKey {
-    /// The pod's interface.
-    pub key: IpamKey,
-}
-
-/// The arguments of calls about one interface.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct OfEni {
-    /// The interface's id.
-    pub eni_id: String,
-}
-
-/// The arguments of `datastore.remove-eni-from-data-store`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RemoveEni {
-    /// The interface's id.
-    pub eni_id: String,
-    /// Whether to remove it even if pods use it.
-    pub force: bool,
-}
-
-/// The arguments of `datastore.get-eni-needs-ip`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct EniNeedsIp {
-    /// The maximum number of addresses per interface.
-    pub max_ip_per_eni: u32,
-    /// Whether primary interfaces are skipped.
-    pub skip_primary: bool,
-}
-
 world! {
     "trueup:ipam/ipam-datastore" as IpamDatastore, IpamDatastorePre;
     imports: ["checkpoint/store", "cri/sandboxes", "host/clock", "host/log", "host/metrics"];
@@ -95,18 +52,22 @@ world! {
     "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
     "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);
     "datastore.allocated-ips": Nothing => |e, s, _a| e.call_allocated_ips(s);
-    "datastore.assign-pod-ipv4-address": OfKey => |e, s, a| e.call_assign_pod_ipv4_address(s, &a.key);
-    "datastore.del-ipv4-address-from-store": DelAddress => |e, s, a| e.call_del_ipv4_address_from_store(s, &a.eni_id, &a.ipv4, a.force);
+    "datastore.assign-pod-ipv4-address": OfKey { key: IpamKey } => |e, s, a| e.call_assign_pod_ipv4_address(s, &a.key);
+    "datastore.del-ipv4-address-from-store": DelAddress { eni_id: String, ipv4: String, force: bool } =>
+        |e, s, a| e.call_del_ipv4_address_from_store(s, &a.eni_id, &a.ipv4, a.force);
     "datastore.find-address-for-sandbox": OfKey => |e, s, a| e.call_find_address_for_sandbox(s, &a.key);
-    "datastore.freeable-ips": OfEni => |e, s, a| e.call_freeable_ips(s, &a.eni_id);
+    "datastore.freeable-ips": OfEni { eni_id: String } => |e, s, a| e.call_freeable_ips(s, &a.eni_id);
     "datastore.get-eni-infos": Nothing => |e, s, _a| e.call_get_eni_infos(s);
     "datastore.get-eni-ips": OfEni => |e, s, a| e.call_get_eni_ips(s, &a.eni_id);
-    "datastore.get-eni-needs-ip": EniNeedsIp => |e, s, a| e.call_get_eni_needs_ip(s, a.max_ip_per_eni, a.skip_primary);
+    "datastore.get-eni-needs-ip": EniNeedsIp { max_ip_per_eni: u32, skip_primary: bool } =>
+        |e, s, a| e.call_get_eni_needs_ip(s, a.max_ip_per_eni, a.skip_primary);
     "datastore.get-enis": Nothing => |e, s, _a| e.call_get_enis(s);
     "datastore.get-stats": Nothing => |e, s, _a| e.call_get_stats(s);
     "datastore.get-trunk-eni": Nothing => |e, s, _a| e.call_get_trunk_eni(s);
     "datastore.read-backing-store": Nothing => |e, s, _a| e.call_read_backing_store(s);
-    "datastore.remove-eni-from-data-store": RemoveEni => |e, s, a| e.call_remove_eni_from_data_store(s, &a.eni_id, a.force);
-    "datastore.remove-unused-eni-from-store": WarmTargets => |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
+    "datastore.remove-eni-from-data-store": RemoveEni { eni_id: String, force: bool } =>
+        |e, s, a| e.call_remove_eni_from_data_store(s, &a.eni_id, a.force);
+    "datastore.remove-unused-eni-from-store": WarmTargets =>
+        |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
     "datastore.unassign-pod-ipv4-address": OfKey => |e, s, a| e.call_unassign_pod_ipv4_address(s, &a.key);
 }
