@@ -119,8 +119,8 @@ macro_rules! bindings {
 
 /// Defines `WORLD`, alone also as `WORLDS`, and `link`: the type of an instance, the type of a linked guest, the type
 /// that adds the imports, then the exports by name, each with its arguments, interface and function. Defines the type
-/// of the arguments if they are listed after it. If all exports share one interface, it is given once, after the types, of
-/// which those of `bindings!` are then named.
+/// of the arguments if they are listed after it. If all exports share one interface, it is given once, after the types,
+/// of which those of `bindings!` are then named.
 #[macro_export]
 macro_rules! world {
     (

@@ -172,11 +172,6 @@ pub(crate) fn is_claimed(service: &Service) -> bool {
     finalizers.any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Whether it is no longer ours while its objects may exist.
-pub(crate) fn is_left_over(service: &Service) -> bool {
-    is_claimed(service) && !is_ours(service)
-}
-
 fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, String> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let external_addresses = addresses(service, settings)?;

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Service;
 use trueup_capabilities::lbaas::anexia::Owned;
 use trueup_sources::{Change, Completeness, Kind, Missing, Object, ObjectRef, Objects, Source};
 use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
@@ -104,7 +105,7 @@ impl DesiredState {
             if adapter::affects_key(change, &self.objects) {
                 keys.push(Key::from(&change.reference));
             }
-            if self.is_left_over(change.now.as_ref()) {
+            if matches!(&change.now, Some(Object::Service(service)) if self.is_left_over(service)) {
                 keys.push(Key::from(&change.reference));
             }
             let before = self.objects.apply(change);
@@ -159,15 +160,17 @@ impl DesiredState {
         }
     }
 
-    fn is_left_over(&self, object: Option<&Object>) -> bool {
-        self.completeness.is_cluster()
-            && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
+    /// Whether a Service is no longer ours while its objects may exist.
+    fn is_left_over(&self, service: &Service) -> bool {
+        self.completeness.is_cluster() && adapter::is_claimed(service) && !adapter::is_ours(service)
     }
 
     /// The Services that this host no longer manages, but whose finalizer says that their objects may exist.
     pub(crate) fn left_over(&self) -> BTreeSet<Key> {
-        let services = self.objects.services().filter(|_| self.completeness.is_cluster());
-        let left_over = services.filter(|(_, service)| adapter::is_left_over(service));
+        let left_over = self
+            .objects
+            .services()
+            .filter(|(_, service)| self.is_left_over(service));
         left_over.map(|(reference, _)| Key::from(reference)).collect()
     }
 
@@ -185,8 +188,7 @@ impl DesiredState {
     /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
     fn left_over_uid(&self, key: &Key) -> Option<String> {
         let service = self.objects.service(&key.namespace, &key.name)?;
-        let is_left_over = self.completeness.is_cluster() && adapter::is_left_over(service);
-        service.metadata.uid.clone().filter(|_| is_left_over)
+        service.metadata.uid.clone().filter(|_| self.is_left_over(service))
     }
 
     /// The UIDs of the source's Services.

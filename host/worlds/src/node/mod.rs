@@ -58,6 +58,11 @@ fn ticks() -> Interval {
     sync
 }
 
+/// The milliseconds since a loop started.
+fn ms_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The guest in the name of an instance, `NAME/NODE`.
 fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
@@ -190,7 +195,7 @@ impl OnNode {
         let (mut approval, mut processor) = (None, None);
         if let Some((version, mut backends)) = setup.service {
             let active = Arc::clone(&version.active);
-            cluster = cluster.guarded(Arc::clone(&active.quotas));
+            cluster.quotas = Some(Arc::clone(&active.quotas));
             approval = Some(Approval::new(active, &config.state_dir, &version.guest));
             backends.renderers = Some(Arc::new(rendering.clone()));
             processor = Some(watched((version, backends), &urgent));
@@ -209,7 +214,7 @@ impl OnNode {
             processor,
             rendering,
             renderers,
-            nodes: numbering.as_ref().map(Numbering::known),
+            nodes: numbering.as_ref().map(|numbering| numbering.known.subscribe()),
             feed: numbering.as_ref().map(|_| feed),
             source_is_reported,
             host_status: Arc::clone(host_status),

@@ -36,7 +36,7 @@ use trueup_work::status::HostStatus;
 
 use self::following::Following;
 use super::ending::{ending, run_turns};
-use super::{SYNC, Watched, finished, guest_of, own, ticks};
+use super::{SYNC, Watched, finished, guest_of, ms_since, own, ticks};
 use crate::node::guests::nodesync::{
     Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
 };
@@ -111,7 +111,8 @@ pub struct Numbering {
     /// With one key: the listing.
     controller: Controller<()>,
     started: Instant,
-    known: watch::Sender<KnownNodes>,
+    /// All nodes with a number.
+    pub(super) known: watch::Sender<KnownNodes>,
     state: watch::Sender<NumberState>,
     progress: Progress,
 }
@@ -159,11 +160,6 @@ impl Numbering {
         }
     }
 
-    /// All nodes with a number. Observes changes.
-    pub(super) fn known(&self) -> watch::Receiver<KnownNodes> {
-        self.known.subscribe()
-    }
-
     /// The state of the numbering. Observes changes.
     pub fn state(&self) -> watch::Receiver<NumberState> {
         self.state.subscribe()
@@ -203,13 +199,9 @@ impl Numbering {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     fn pause(&self) -> Duration {
         let due_ms = self.controller.next_due_ms().filter(|_| !self.progress.is_over);
-        let resync = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        let resync = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(ms_since(self.started))));
         let publish = self
             .progress
             .publish_at
@@ -219,7 +211,7 @@ impl Numbering {
 
     fn enqueue(&mut self) {
         // The queue can't overflow with a single key.
-        _ = self.controller.changed(&(), self.now_ms());
+        _ = self.controller.changed(&(), ms_since(self.started));
     }
 
     /// Queues a new listing before all else, for the operator.
@@ -235,7 +227,7 @@ impl Numbering {
 
     /// The running resync ended. Returns when the next one is due, if one is.
     fn done(&mut self, outcome: Outcome) -> Option<u64> {
-        let now_ms = self.now_ms();
+        let now_ms = ms_since(self.started);
         let due_ms = self.controller.done(&(), outcome, now_ms)?;
         Some(due_ms.saturating_sub(now_ms))
     }
@@ -244,7 +236,7 @@ impl Numbering {
         if self.progress.is_over {
             return;
         }
-        if self.controller.take_ready(self.now_ms()).is_some() {
+        if self.controller.take_ready(ms_since(self.started)).is_some() {
             self.parts.host_status.began(guest_of(&self.key), &self.key);
             // The result of the listing ends this job.
             self.following.list_again();
@@ -271,7 +263,7 @@ impl Numbering {
     fn begin(&mut self) {
         if self.controller.status(&()).is_none_or(|status| !status.running) {
             self.enqueue();
-            self.controller.take_ready(self.now_ms());
+            self.controller.take_ready(ms_since(self.started));
         }
     }
 

@@ -33,7 +33,7 @@ use trueup_work::status::{Finished, HostStatus};
 use super::ending::{STOP_GRACE, ending, run_turns};
 use super::nodesync::KnownNodes;
 use super::rendering::{RendererStatus, Rendering};
-use super::{SYNC, Summary, Watched, finished, guest_of, ticks};
+use super::{SYNC, Summary, Watched, finished, guest_of, ms_since, ticks};
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::adapter::{Changes, Cluster};
 use crate::node::guests::service::{self, NodeContext};
@@ -244,14 +244,10 @@ impl Serving {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     fn pause(&self) -> Duration {
         let due_ms = self.controller.next_due_ms();
         due_ms.map_or(SYNC, |due_ms| {
-            Duration::from_millis(due_ms.saturating_sub(self.now_ms()))
+            Duration::from_millis(due_ms.saturating_sub(ms_since(self.started)))
         })
     }
 
@@ -271,7 +267,7 @@ impl Serving {
 
     fn enqueue(&mut self, work: Work) {
         // The queue can't overflow: it has one key per renderer and two more.
-        _ = self.controller.changed(&work, self.now_ms());
+        _ = self.controller.changed(&work, ms_since(self.started));
     }
 
     /// Queues a full resync of all guests before all else, for the operator, who names the key of one of them.
@@ -289,7 +285,7 @@ impl Serving {
     }
 
     async fn take_ready(&mut self) {
-        while let Some(work) = self.controller.take_ready(self.now_ms()) {
+        while let Some(work) = self.controller.take_ready(ms_since(self.started)) {
             match work {
                 Work::Service => self.call_processor().await,
                 Work::Renderer(renderer) => self.begin_resync(renderer),
@@ -407,12 +403,12 @@ impl Serving {
     /// When a key is due. `None` if it does not wait.
     fn again_in_ms(&self, work: Work) -> Option<u64> {
         let due_ms = self.controller.status(&work)?.due_ms?;
-        Some(due_ms.saturating_sub(self.now_ms()))
+        Some(due_ms.saturating_sub(ms_since(self.started)))
     }
 
     /// The work on a key ended.
     fn done(&mut self, work: Work, outcome: Outcome) {
-        self.controller.done(&work, outcome, self.now_ms());
+        self.controller.done(&work, outcome, ms_since(self.started));
     }
 
     async fn summary(self, cut_short: Option<String>, is_stopped: bool) -> Summary {

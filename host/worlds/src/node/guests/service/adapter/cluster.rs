@@ -28,8 +28,8 @@ pub struct Cluster {
     /// Whether a look was complete. From then on the guests receive changes.
     was_complete: bool,
     showing: Showing,
-    /// What is rendered, and how much of it may be removed. `None`: no limit.
-    quotas: Option<Arc<Quotas>>,
+    /// What is rendered, and how much of it may be removed: large removals need an approval. `None`: no limit.
+    pub(crate) quotas: Option<Arc<Quotas>>,
 }
 
 impl Cluster {
@@ -45,12 +45,6 @@ impl Cluster {
             showing: Showing::new(is_cluster),
             quotas: None,
         }
-    }
-
-    /// The same, but large removals need an approval.
-    pub fn guarded(mut self, quotas: Arc<Quotas>) -> Self {
-        self.quotas = Some(quotas);
-        self
     }
 
     /// Applies a look at the source.

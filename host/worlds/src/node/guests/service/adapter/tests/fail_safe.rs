@@ -140,7 +140,8 @@ fn guarded(quotas: &Arc<Quotas>) -> (Cluster, Vec<Object>) {
     let services: Vec<Object> = (0..20)
         .map(|number| service(&format!("s{number}"), json!({})))
         .collect();
-    let mut all = cluster().guarded(Arc::clone(quotas));
+    let mut all = cluster();
+    all.quotas = Some(Arc::clone(quotas));
     all.take_in(&look(services.iter().cloned().map(is)));
     (all, services)
 }
@@ -182,7 +183,8 @@ fn services_that_go_while_no_process_runs_wait_as_well() {
     next.holdings
         .guard(ApproveAbove::default(), Arc::new(VirtualClock::new(0)));
     next.holdings.restore(quotas.holdings.changed().unwrap());
-    let mut all = cluster().guarded(Arc::clone(&next));
+    let mut all = cluster();
+    all.quotas = Some(Arc::clone(&next));
     all.take_in(&look(services[..5].iter().cloned().map(is)));
     assert!(!all.is_complete(), "nothing is rendered anew");
     next.holdings.approve().unwrap();
