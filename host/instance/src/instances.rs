@@ -214,7 +214,9 @@ impl Instances {
             None => Interrupted::forget(&folder)?,
         }
         let header = self.header(snapshot.clone())?;
-        if can_go_on && repeated && old_header.is_some_and(|old| same(&old, &header)) {
+        // The snapshots are compared as they are: a guest whose state changed since the header has a different one.
+        let text = |header: &Header| serde_json::to_string(header).ok();
+        if can_go_on && repeated && old_header.is_some_and(|old| text(&old) == text(&header)) {
             journal.continue_segment()?;
         } else {
             journal.start_segment(&header)?;
@@ -527,10 +529,4 @@ const FIRES: &str = "timer-events.on-timer";
 /// again schedules its own.
 fn asked_anew(question: &str) -> bool {
     question.starts_with("timers.")
-}
-
-fn same(old: &Header, new: &Header) -> bool {
-    // The snapshots are compared as they are: a guest whose state changed since the header has a different one.
-    let text = |header: &Header| serde_json::to_string(header).ok();
-    text(old) == text(new)
 }

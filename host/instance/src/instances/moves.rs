@@ -39,8 +39,7 @@ impl Instances {
         backends: Backends,
         snapshot: Option<&str>,
     ) -> Result<Instance, StartError> {
-        let host = self.host(key, Tape::memory(), backends);
-        self.start(host, snapshot).await
+        self.start(self.host(key, Tape::memory(), backends), snapshot).await
     }
 
     /// Moves an instance of another version to this one, with its state, in a new segment. Checks everything that can

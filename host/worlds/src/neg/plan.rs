@@ -23,6 +23,7 @@ use trueup_capabilities::neg::{Endpoint, EndpointGroup, Error as ApiError, NegRe
 use trueup_capabilities::reading::{Action, Write};
 use trueup_capabilities::{Backends, questions};
 use trueup_config::{NEG_NAMES, NegBackend};
+use trueup_instance::dispatch::read;
 use trueup_instance::{Instance, with_causes};
 use trueup_sims::Server;
 use trueup_work::keyed;
@@ -239,8 +240,7 @@ impl Course {
         let operations = writes.iter().filter_map(|write| write.operation.as_ref());
         self.in_flight.extend(operations.map(|operation| operation.number));
         self.writes.extend(writes);
-        let answer = answer.map_err(with_causes)?;
-        serde_json::from_str(answer.get()).map_err(|error| format!("the answer of `{call}`: {error}"))
+        answer.and_then(|answer| read(call, &answer)).map_err(with_causes)
     }
 }
 

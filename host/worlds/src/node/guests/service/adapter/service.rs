@@ -52,7 +52,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
             }
         }
     }
-    let (lb_ingress_ips, kept_back) = lb_ingress_ips(id, service);
+    let (lb_ingress_ips, problems) = lb_ingress_ips(id, service);
     let input = Input {
         id: object_id(id),
         service_type,
@@ -65,7 +65,6 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
         session_affinity_timeout_s: affinity_timeout_s(spec)?,
         ports,
     };
-    let problems = kept_back.into_iter().collect();
     Ok((input, Remarks { notes, problems }))
 }
 
@@ -100,7 +99,7 @@ pub(super) fn unknown_protocol(port: i32, protocol: Option<&str>) -> String {
 /// The addresses that a balancer leaves to the nodes. A balancer in mode `Proxy` keeps its addresses, so that all their
 /// traffic passes through it. An address with restricted clients is left out and reported: no renderer restricts
 /// clients.
-fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
+fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, BTreeSet<String>) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
     let ip = |ingress: &LoadBalancerIngress| {
@@ -109,7 +108,7 @@ fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
     };
     let ips = ingress.iter().filter_map(ip);
     let Some(ranges) = SourceRanges::of(service) else {
-        return (ips.collect(), None);
+        return (ips.collect(), BTreeSet::new());
     };
     let (open, restricted): (Vec<_>, Vec<_>) = ips.partition(|ip| ranges.let_all_in(ip));
     let line = || {
@@ -120,7 +119,7 @@ fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
         )
     };
     let kept_back = (!restricted.is_empty()).then(line);
-    (open, kept_back)
+    (open, kept_back.into_iter().collect())
 }
 
 /// The timeout that a Service sets, valid or not.
