@@ -45,18 +45,18 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// The names in a folder, mapped by `named`. Empty if there is no such folder.
+/// The paths in a folder, mapped by `of`. Empty if there is no such folder.
 ///
 /// # Errors
 /// If it can't be listed.
-pub(crate) fn names<T>(folder: &Path, named: impl Fn(&str) -> Option<T>) -> io::Result<Vec<T>> {
+pub(crate) fn listed<T>(folder: &Path, of: impl Fn(PathBuf) -> Option<T>) -> io::Result<Vec<T>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut found = Vec::new();
     for entry in entries {
-        found.extend(entry?.file_name().to_str().and_then(&named));
+        found.extend(of(entry?.path()));
     }
     Ok(found)
 }
@@ -66,7 +66,10 @@ pub(crate) fn names<T>(folder: &Path, named: impl Fn(&str) -> Option<T>) -> io::
 /// # Errors
 /// If it can't be listed.
 pub(crate) fn json_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    names(folder, |name| name.ends_with(".json").then(|| folder.join(name)))
+    listed(folder, |file| {
+        let is_json = file.extension().is_some_and(|extension| extension == "json");
+        is_json.then_some(file)
+    })
 }
 
 /// As [`replace_json`] for a JSON object, with its checksum.

@@ -28,7 +28,7 @@ use crate::needs::{Named, NoGrant};
 use crate::setup::SetupError;
 use crate::status::{Facts, HostStatus};
 pub use crate::swap::Version;
-use crate::swap::{self, Begun, FallBack, GuestSection, Guests, Revisions};
+use crate::swap::{self, FallBack, GuestSection, Guests, Revisions};
 
 /// The subfolder of the state folder for compiled guests.
 const CACHE: &str = "cache";
@@ -206,7 +206,13 @@ impl HostContext {
     }
 
     /// The version of a guest that decides. It has accepted its settings.
-    pub async fn version(&self, config: &Config, name: &'static str, worlds: Worlds, guest: &Guest) -> Begun {
+    pub async fn version(
+        &self,
+        config: &Config,
+        name: &'static str,
+        worlds: Worlds,
+        guest: &Guest,
+    ) -> Result<Version, SetupError> {
         let guests = self.guests.clone();
         let recorded: Recorded = Arc::new(move |digest| {
             guests.kept(digest).unwrap_or_else(|refused| {

@@ -88,7 +88,9 @@ impl Events {
 
     /// Queues an event, unless the queue is full.
     pub fn say(&self, said: ObjectEvent) {
-        let _ = self.queue.try_send(Asked::Write(said));
+        if let Err(error) = self.queue.try_send(Asked::Write(said)) {
+            tracing::debug!("an event is dropped: {error}");
+        }
     }
 
     /// Waits until the queued events are written, within limits.
@@ -99,8 +101,9 @@ impl Events {
                 let _ = flushed.await;
             }
         };
-        // What is left by then stays unwritten.
-        let _ = timeout(FLUSH, flushing).await;
+        if timeout(FLUSH, flushing).await.is_err() {
+            tracing::debug!("events are left unwritten");
+        }
     }
 }
 

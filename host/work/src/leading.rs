@@ -197,7 +197,10 @@ impl Leading {
     /// # Errors
     /// One line: with `at_once`, another host holds the Lease, or the holder is unknown.
     pub async fn begin(&mut self, at_once: bool) -> Result<(), SetupError> {
-        let Some((begin, campaign)) = self.campaign.as_mut().and_then(|it| Some((it.begin.take()?, it))) else {
+        let Some(campaign) = &mut self.campaign else {
+            return Ok(());
+        };
+        let Some(begin) = campaign.begin.take() else {
             return Ok(());
         };
         let settings = campaign.election.settings();

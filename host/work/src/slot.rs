@@ -374,15 +374,20 @@ impl InstanceSlot {
     }
 
     /// Makes another version active, and moves the instance's state to it if there is an instance. With
-    /// `is_elsewhere` the version becomes active also if the instance gives no state; there is then no instance.
+    /// `is_kept_elsewhere` the version becomes active also if the instance gives no state; there is then no instance.
     ///
     /// # Errors
     /// Why it is not active. Then nothing changed, unless the instance is gone.
-    pub async fn hand_over(&mut self, next: Arc<Instances>, commit: Commit, is_elsewhere: bool) -> Result<(), String> {
+    pub async fn hand_over(
+        &mut self,
+        next: Arc<Instances>,
+        commit: Commit,
+        is_kept_elsewhere: bool,
+    ) -> Result<(), String> {
         let mut commit = Some(commit);
         let committing = async || commit.take().map_or(Ok(()), |commit| commit());
         if let Err(error) = self.take_over((Arc::clone(&next), Arc::clone(&next)), committing).await {
-            if self.is_live() || commit.is_some() && !is_elsewhere {
+            if self.is_live() || commit.is_some() && !is_kept_elsewhere {
                 return Err(error);
             }
             tracing::warn!(instance = self.key, "its state did not move: {error}");

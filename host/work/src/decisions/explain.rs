@@ -166,7 +166,10 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Selecti
             state_dir.display()
         );
     }
-    let decided_by = guest.map_or_else(|| guest_of(state_dir, key), |guest| Ok(Some(guest.to_owned())))?;
+    let decided_by = match guest {
+        Some(guest) => Some(guest.to_owned()),
+        None => guest_of(state_dir, key)?,
+    };
     let Some(guest) = decided_by.as_deref() else {
         return of_all(state_dir, key, wanted);
     };
@@ -318,8 +321,10 @@ fn settings_changed(earlier: &[Record], job: &Record, recordings: &mut Recording
 }
 
 pub(super) fn reported_call(made: &Decision, recordings: &mut Recordings) -> ReportedCall {
-    let n = made.n.ok_or_else(|| "it was not recorded".to_owned());
-    let report = n.and_then(|n| recordings.report(n, made.began_ms));
+    let report = match made.n {
+        Some(n) => recordings.report(n, made.began_ms),
+        None => Err("it was not recorded".to_owned()),
+    };
     ReportedCall {
         decision: made.id.clone(),
         missing: report.as_ref().err().cloned(),

@@ -433,7 +433,8 @@ pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<BTreeSet<String>
 
 /// The names in a folder, mapped by `named`. Empty if the folder does not exist.
 pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io::Result<Vec<String>> {
-    files::names(folder, named).map_err(failed("listing", folder))
+    let of = |path: PathBuf| path.file_name()?.to_str().and_then(&named);
+    files::listed(folder, of).map_err(failed("listing", folder))
 }
 
 #[cfg(test)]

@@ -150,15 +150,20 @@ fn first(args: &Value, found: &impl Fn(&Value) -> Option<String>) -> Option<Stri
 }
 
 /// The jobs of a key without an ending, among the last ones: a job has no record yet, or never gets one.
-pub(super) fn open(of: (&str, &str), records: &[Record], wanted: Selection, reader: &mut Recordings) -> Vec<Explained> {
+pub(super) fn open(
+    of: (&str, &str),
+    records: &[Record],
+    wanted: Selection,
+    recordings: &mut Recordings,
+) -> Vec<Explained> {
     if wanted.decision.is_some() {
         return Vec::new();
     }
     let before = records.iter().rev().nth(wanted.last.max(1));
     let after = before.and_then(|record| record.decisions.iter().filter_map(|made| made.n).max());
-    let calls = reader.open_since(after.unwrap_or_default());
+    let calls = recordings.open_since(after.unwrap_or_default());
     let jobs = calls.into_iter().filter_map(|(n, call)| {
-        let mut open = job(of, n, &call, reader).filter(|open| wanted.takes(open.job.began_ms))?;
+        let mut open = job(of, n, &call, recordings).filter(|open| wanted.takes(open.job.began_ms))?;
         for timed in &mut open.job.causes {
             let request = "not known: the host records the cause of a job when the job ends".to_owned();
             timed.cause = Cause::Request { request };

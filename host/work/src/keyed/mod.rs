@@ -273,8 +273,13 @@ pub trait Reconciler: Sized {
     ///
     /// # Errors
     /// One line: with `--once`, the key is given up all the same.
-    fn succeeded(&mut self, key: &Self::Key, gone: bool, did: Effects, out: Self::Out)
-    -> Result<Option<Event>, String>;
+    fn succeeded(
+        &mut self,
+        key: &Self::Key,
+        gone: bool,
+        effects: Effects,
+        out: Self::Out,
+    ) -> Result<Option<Event>, String>;
     /// What is in service now, as the status shows it.
     fn in_service(_out: &Self::Out) -> Vec<String> {
         Vec::new()

@@ -47,7 +47,7 @@ pub async fn plan<W: Reconciler>(
             ..KeyPlan::default()
         };
         match desired {
-            Ok(desired) => run(world, &shared, &key, desired, &mut one).await,
+            Ok(desired) => turn(world, &shared, &key, desired, &mut one).await,
             Err(error) => one.error = Some(error),
         }
         one.gone = !world.is_desired(&key);
@@ -119,13 +119,19 @@ pub fn wanted<W: Reconciler>(
     all_wanted
 }
 
-async fn run<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, desired: W::Desired, one: &mut KeyPlan) {
-    let slot = InstanceSlot::new(Arc::clone(&shared.active), &one.key, Backends::default());
-    let decided = JobRecorder::new(None, one.key.clone(), Causes::default(), 0);
+async fn turn<W: Reconciler>(
+    world: &mut W,
+    shared: &Arc<Shared>,
+    key: &W::Key,
+    desired: W::Desired,
+    planned: &mut KeyPlan,
+) {
+    let slot = InstanceSlot::new(Arc::clone(&shared.active), &planned.key, Backends::default());
+    let decided = JobRecorder::new(None, planned.key.clone(), Causes::default(), 0);
     let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Arc::default());
     let done = world.turn(key, desired, turn).await;
-    one.error = done.end.err().map(|failure| failure.error);
+    planned.error = done.end.err().map(|failure| failure.error);
     if let Some(plan) = &shared.active.plan {
-        (one.writes, one.untagged) = plan.take(&one.key);
+        (planned.writes, planned.untagged) = plan.take(&planned.key);
     }
 }

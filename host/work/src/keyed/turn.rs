@@ -171,14 +171,17 @@ impl Turn {
         });
     }
 
-    /// Gets the instance with its `own` settings, as `InstanceSlot::ready`. Returns whether it was just opened, and the
-    /// call that its recording ends in, which the world must finish.
-    pub async fn ready(&mut self, own: Option<&Map<String, Value>>) -> Result<Option<Option<Interrupted>>, Failure> {
+    /// Gets the instance, as `InstanceSlot::ready`. Returns whether it was just opened, and the call that its
+    /// recording ends in, which the world must finish.
+    pub async fn ready(
+        &mut self,
+        settings: Option<&Map<String, Value>>,
+    ) -> Result<Option<Option<Interrupted>>, Failure> {
         let finishes = self.shared.cut == CutCalls::Finished;
         let opened = tokio::select! {
             biased;
             // A guest may sleep in `init` too.
-            ready = self.slot.ready(own, finishes) => ready?,
+            ready = self.slot.ready(settings, finishes) => ready?,
             () = self.interrupt.reached() => return Err(Failure::cut()),
         };
         Ok(opened.map(|last| {

@@ -99,15 +99,22 @@ impl Active {
 
     /// Calls an instance, counts the call, and tells the shadow if there is one. The shadow does not see a call whose
     /// future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
-    pub(crate) async fn call(&self, at_ms: u64, key: &str, live: &mut Instance, call: &str, args: &RawValue) -> Answer {
+    pub(crate) async fn call(
+        &self,
+        at_ms: u64,
+        key: &str,
+        instance: &mut Instance,
+        call: &str,
+        args: &RawValue,
+    ) -> Answer {
         let counted = self.calls.begin();
         // The shadow reads the call in its recording.
-        let n = live.host().tape.journal().map(Journal::next_n);
+        let n = instance.host().tape.journal().map(Journal::next_n);
         let begun = Instant::now();
-        let answer = live.call_at(at_ms, call, args).await;
+        let answer = instance.call_at(at_ms, call, args).await;
         let shadow = self.shadow.read().clone();
         if let Some(shadow) = shadow {
-            shadow.observe(key, &live.program.guest.digest, n, begun.elapsed());
+            shadow.observe(key, &instance.program.guest.digest, n, begun.elapsed());
         }
         counted.end(answer.is_ok());
         answer

@@ -158,14 +158,17 @@ impl Cycles {
         }
         let mut cycle = self.turns.iter().filter(|(_, turns)| turns.rounds() >= max);
         let ((kind, name), turns) = cycle.next()?;
-        let failures = turns.rounds();
+        let rounds = turns.rounds();
         let others = cycle.count() as u64;
-        let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {failures} times");
+        let mut error = format!("a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times");
         error += " with the same desired state";
         if others > 0 {
             error += &format!(", and so {}", counted(others, "other object", "other objects"));
         }
-        Some(TooMuch { error, failures })
+        Some(TooMuch {
+            error,
+            failures: rounds,
+        })
     }
 
     /// The changes of each object that was created here.

@@ -2,9 +2,10 @@
 //! again.
 
 use std::collections::VecDeque;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use trueup_base::folder;
 use trueup_base::replace::{Durable, remove, replace_file};

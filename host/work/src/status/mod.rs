@@ -436,7 +436,9 @@ impl HostStatus {
 
     fn late_at(&self, now: Instant) -> Vec<(&'static str, Duration)> {
         let loops = self.loops.lock();
-        let silent = loops.iter().map(|(name, beat)| (*name, now.duration_since(*beat)));
+        let silent = loops
+            .iter()
+            .map(|(name, beat)| (*name, now.saturating_duration_since(*beat)));
         silent.filter(|(_, silent)| *silent > BEAT_MAX).collect()
     }
 

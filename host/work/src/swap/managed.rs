@@ -262,8 +262,7 @@ pub async fn fall_back(manager: &Arc<Manager>, mut requests: mpsc::UnboundedRece
         while falling.try_join_next().is_some() {}
         falling.spawn(async move {
             if let Err(error) = manager.fall_back(&request).await {
-                // No caller waits, and the receiver may be gone.
-                let _ = manager.events.send(Event::Refused(error.to_string()));
+                manager.report_refused(&error);
             }
             // The requester may be gone.
             let _ = request.answer.send(());

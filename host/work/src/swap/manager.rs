@@ -218,6 +218,12 @@ impl Manager {
         self.activate(managed, fetched, activation).await.map(Some)
     }
 
+    /// Reports a change that has no waiting caller.
+    pub(crate) fn report_refused(&self, error: &ManageError) {
+        // The receiver may be gone.
+        let _ = self.events.send(Event::Refused(error.to_string()));
+    }
+
     pub(super) async fn activate(
         &self,
         managed: &Managed,
@@ -402,8 +408,7 @@ impl Manager {
         let is_it = |current: &Compared| Arc::ptr_eq(&current.shadow, &compared.shadow);
         let is_current = managed.compared.lock().as_ref().is_some_and(is_it);
         if is_current && let Err(error) = self.promote_now(managed, compared).await {
-            // No caller waits, and the receiver may be gone.
-            let _ = self.events.send(Event::Refused(error.to_string()));
+            self.report_refused(&error);
             // It is not retried automatically. This aborts the task, which has nothing left to do.
             *managed.promotion.lock() = None;
         }

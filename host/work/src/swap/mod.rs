@@ -19,7 +19,7 @@ pub use self::manager::Manager;
 pub(crate) use self::proof::Guests;
 pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
+pub use self::start::Version;
 
 pub(crate) use self::managed::{FallBackRequests, Managed};
-pub use self::start::{Begun, Version};
 pub(crate) use self::start::{GuestSection, begin};

@@ -282,13 +282,17 @@ impl Guests {
     ///
     /// # Errors
     /// At which step it fails, and why.
-    pub(crate) async fn prove(&self, guest: Arc<Program>, basis: &Against<'_>) -> Result<(Instances, Report), Refused> {
-        let Against { active, proof, .. } = basis;
-        of_world(&guest, basis.worlds)?;
-        may_begin_afresh(&guest, proof.afresh)?;
-        granted(&guest, active)?;
+    pub(crate) async fn prove(
+        &self,
+        program: Arc<Program>,
+        against: &Against<'_>,
+    ) -> Result<(Instances, Report), Refused> {
+        let Against { active, proof, .. } = against;
+        of_world(&program, against.worlds)?;
+        may_begin_afresh(&program, proof.afresh)?;
+        granted(&program, active)?;
         let mut instances = Instances {
-            program: guest,
+            program,
             afresh: proof.afresh,
             ..(*active).clone()
         };
@@ -309,14 +313,14 @@ impl Guests {
             let verdict = gate::prove(engine, candidate, &active.state_dir, active.name, &digest, &gate).await;
             // Other versions of the guest recorded calls, but the active one has not yet.
             let nothing_to_compare = verdict.calls_read == 0 && verdict.by_others > 0 && verdict.refused.is_none();
-            if verdict.passed || !nothing_to_compare || begun.elapsed() >= basis.patience {
+            if verdict.passed || !nothing_to_compare || begun.elapsed() >= against.patience {
                 break verdict;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         };
         if !verdict.passed {
             let helps = verdict.what_helps(&active.state_dir, active.name);
-            let shown = verdict.shown_by(basis.reference, proof.afresh, basis.config);
+            let shown = verdict.shown_by(against.reference, proof.afresh, against.config);
             return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
         }
         let gate = Some(verdict);

@@ -32,9 +32,6 @@ pub struct Version {
     pub other: Option<String>,
 }
 
-/// The version that decides, or why there is none.
-pub type Begun = Result<Version, SetupError>;
-
 /// A guest of the configuration, for a start.
 pub(crate) struct GuestSection<'a> {
     pub(crate) guests: &'a Guests,
@@ -53,7 +50,10 @@ pub(crate) struct GuestSection<'a> {
 /// # Errors
 /// If no version could be active; or if the configuration was edited to name a guest that is not available or is of
 /// another world. Then nothing is written: a version that never was active is not a revision.
-pub(crate) async fn begin(section: &GuestSection<'_>, instances: impl Fn(Arc<Program>) -> Instances) -> Begun {
+pub(crate) async fn begin(
+    section: &GuestSection<'_>,
+    instances: impl Fn(Arc<Program>) -> Instances,
+) -> Result<Version, SetupError> {
     let mut revisions = Revisions::load(section.state_dir, section.name).map_err(SetupError::Misused)?;
     let active = section.active(&revisions)?;
     let begun_afresh = revisions.active().filter(|it| it.afresh).map(|it| it.digest.clone());
@@ -119,7 +119,12 @@ impl GuestSection<'_> {
     }
 
     /// What a start begins with, once the guest has accepted its settings.
-    async fn begun(&self, mut instances: Instances, revisions: Revisions, problem: Option<String>) -> Begun {
+    async fn begun(
+        &self,
+        mut instances: Instances,
+        revisions: Revisions,
+        problem: Option<String>,
+    ) -> Result<Version, SetupError> {
         let initial = initial_state(&instances).await;
         instances.initial = initial.map_err(|refused| self.misused(&refused.why))?;
         Ok(Version {
@@ -148,12 +153,16 @@ impl GuestSection<'_> {
     /// That another version is active than the configured one: a command made it so. `None` if it is that one.
     fn other(&self, version: &Version, configured: &Program) -> Option<String> {
         let instances = version.active.instances();
+        if instances.program.guest.digest == configured.guest.digest {
+            return None;
+        }
         let active = active_of(&instances.program, &version.revisions);
         let name = self.name;
         let with = self.note_of_settings(&instances);
         let other = &self.guest.reference;
-        let text = format!("guest `{name}`: {active} is active{with}, not {other}, which the configuration names");
-        Some(text).filter(|_| instances.program.guest.digest != configured.guest.digest)
+        Some(format!(
+            "guest `{name}`: {active} is active{with}, not {other}, which the configuration names"
+        ))
     }
 
     /// Text to append if the active version does not run with the configured settings.
@@ -166,8 +175,13 @@ impl GuestSection<'_> {
     /// The configured version is refused, and with it the settings that came with it. The active version goes on with
     /// those with which it last ran. If these are not known, it goes on with the configured ones, unless it refuses
     /// them.
-    async fn refused(&self, why: &Refused, mut active: Instances, revisions: Revisions) -> Begun {
-        let mut problem = self.stays(why, &active.program, &revisions);
+    async fn refused(
+        &self,
+        refused: &Refused,
+        mut active: Instances,
+        revisions: Revisions,
+    ) -> Result<Version, SetupError> {
+        let mut problem = self.stays(refused, &active.program, &revisions);
         match revisions.settings() {
             Some(own) => {
                 active.settings = own.clone();
@@ -180,7 +194,7 @@ impl GuestSection<'_> {
         }
         self.begun(active, revisions, Some(problem)).await.map_err(|error| {
             let either = "the active version can't go on with these settings either";
-            self.misused(&format!("{} is {why}; {either}: {error}", self.guest.reference))
+            self.misused(&format!("{} is {refused}; {either}: {error}", self.guest.reference))
         })
     }
 
