@@ -200,9 +200,10 @@ pub struct ChangedNodes {
 impl ChangedNodes {
     /// Adds a changed Node; `before` is its previous version.
     pub fn see(&mut self, change: &Change, before: Option<&Object>) {
-        match self.inputs.len() < CAUSES_MAX {
-            true => self.inputs.push(Input::of(change, before)),
-            false => self.more += 1,
+        if self.inputs.len() < CAUSES_MAX {
+            self.inputs.push(Input::of(change, before));
+        } else {
+            self.more += 1;
         }
     }
 }
@@ -396,9 +397,10 @@ impl Causes {
         if self.causes.iter().any(|timed| timed.cause == cause) {
             return;
         }
-        match self.causes.len() < CAUSES_MAX {
-            true => self.causes.push(TimedCause { at_ms, cause }),
-            false => self.more += 1,
+        if self.causes.len() >= CAUSES_MAX {
+            self.more += 1;
+        } else {
+            self.causes.push(TimedCause { at_ms, cause });
         }
     }
 }

@@ -78,9 +78,10 @@ impl Fields {
     }
 
     pub(super) fn push(&mut self, field: Field) {
-        match self.fields.len() < FIELDS_MAX {
-            true => self.fields.push(field),
-            false => self.more += 1,
+        if self.fields.len() < FIELDS_MAX {
+            self.fields.push(field);
+        } else {
+            self.more += 1;
         }
     }
 }
