@@ -46,13 +46,16 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-/// Orders a generated type by a key: `additional_derives` would ask for an order of all types, and some have none.
+/// Orders a generated type by keys, each of them made only if the ones before it are equal: `additional_derives` would
+/// ask for an order of all types, and some have none.
 macro_rules! order_by {
-    ($type:ty, $it:ident => $key:expr) => {
+    ($type:ty, $it:ident => $($key:expr),+) => {
         impl Ord for $type {
             fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-                let [left, right] = [self, other].map(|$it| $key);
-                left.cmp(&right)
+                std::cmp::Ordering::Equal$(.then_with(|| {
+                    let [left, right] = [self, other].map(|$it| $key);
+                    left.cmp(&right)
+                }))+
             }
         }
 

@@ -146,7 +146,8 @@ impl Local {
             Reference::Builtin { .. } => return Err(not_local(reference)),
         };
         if !verify.keys.is_empty() {
-            found.vouched = Vouched::Key(self.key(reference, &found, &Keys::read(&verify.keys)?, fresh).await?);
+            let keys = Keys::read(&verify.keys)?;
+            found.vouched = Vouched::Key(self.key(reference, &found, &keys, fresh).await?);
         }
         Ok(found)
     }
@@ -258,8 +259,8 @@ impl Local {
                         let all = Remote::new(image)?.signatures(manifest).await?;
                         let failed =
                             |error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}"));
-                        self.store
-                            .put_signatures(manifest, &serde_json::to_string(&all).map_err(failed)?)?;
+                        let text = serde_json::to_string(&all).map_err(failed)?;
+                        self.store.put_signatures(manifest, &text)?;
                         all
                     }
                 };

@@ -70,7 +70,9 @@ pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
     let Ok([layer]) = <[Layer; 1]>::try_from(parts.layers) else {
         return Err(format!("its manifest has {count} layers, a guest's has one"));
     };
-    let (kind, size, digest) = (layer.media_type, layer.size, layer.digest);
+    let kind = layer.media_type;
+    let size = layer.size;
+    let digest = layer.digest;
     if ![LAYER, LAYER_BEFORE].contains(&kind.as_str()) {
         return Err(format!("is of the media type {kind:?}, a guest is `{LAYER}`"));
     }

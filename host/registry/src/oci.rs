@@ -232,7 +232,8 @@ impl Remote {
             _ => request,
         };
         let mut answer = request.send().await?;
-        let (bytes, max) = (Vec::new(), MANIFEST_BYTES_MAX);
+        let bytes = Vec::new();
+        let max = MANIFEST_BYTES_MAX;
         let mut body = Bounded { bytes, max };
         while let Some(chunk) = answer.chunk().await? {
             body.write_all(&chunk).await?;

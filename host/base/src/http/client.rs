@@ -98,8 +98,8 @@ impl Client {
         let agent = HeaderValue::from_static(AGENT);
         let mut headers =
             HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, agent.clone())]);
-        // None for a server on this machine: a proxy would look for it on its own machine. A URL that can't be looked
-        // up can't be sent to either; each request reports that.
+        // No proxy for a server on this machine: the proxy would look for it on its own machine. A URL that can't be
+        // looked up can't be sent to either; each request reports that.
         let server = base.as_str().parse::<Uri>().ok().filter(|_| !is_loopback(base));
         let proxy = server.and_then(|server| proxies.intercept(&server));
         if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)

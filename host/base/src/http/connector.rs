@@ -72,7 +72,8 @@ impl Way {
         // The timeout is here and not around the request, because a connection is completed even if the request got
         // another one.
         Connector::new(service_fn(move |server: Uri| {
-            let (connecting, fence) = (route.clone().oneshot(server), fence.clone());
+            let connecting = route.clone().oneshot(server);
+            let fence = fence.clone();
             async move {
                 tokio::select! {
                     biased;

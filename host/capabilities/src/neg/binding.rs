@@ -66,7 +66,8 @@ impl Host {
         let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
             let api = guard.neg(Access::Write, &neg)?;
-            let (count, most) = (endpoints.len(), ENDPOINTS_PER_OPERATION_MAX);
+            let count = endpoints.len();
+            let most = ENDPOINTS_PER_OPERATION_MAX;
             if count > most {
                 // Compute Engine would refuse it, too.
                 let text = format!("{count} endpoints in one operation, which takes at most {most}; split them");

@@ -15,7 +15,7 @@ fn place(text: &str) -> (bool, Option<IpAddr>, &str) {
 impl Eq for Endpoint {}
 
 // Addresses by number, the rest as bytes.
-order_by!(Endpoint, it => (place(&it.ip), place(&it.ipv6), &it.port, &it.node));
+order_by!(Endpoint, it => place(&it.ip), place(&it.ipv6), (&it.port, &it.node));
 
 impl Eq for NegRef {}
 

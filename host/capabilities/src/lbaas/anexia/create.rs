@@ -48,17 +48,17 @@ impl Call {
             Ok(intents) => intents,
             Err(error) => return nothing(format!("what is about to be created can't be written down: {error}")),
         };
-        let (call, taken) = (self, &Mutex::default());
+        let taken = &Mutex::default();
         let entries = specs.iter().zip(intents).map(|(spec, intent)| {
             let listed = siblings.get(&Family::of(spec)).map(Result::as_ref).transpose();
             let named = listed.map(|children| children?.get(spec.name()));
-            Entry {
-                call,
+            let entry = Entry {
+                call: self,
                 spec,
                 tags,
                 taken,
-            }
-            .create(named, intent)
+            };
+            entry.create(named, intent)
         });
         join_all(entries).await
     }
@@ -278,7 +278,7 @@ impl<'a> Unaccounted<'a> {
 
     /// Destroys the child, which lacks its tags, and returns the reason.
     async fn destroy_untagged(self, kind: Kind, identifier: &str, reason: Error) -> Error {
-        match if_there(self.call.change(kind, identifier, None).await) {
+        match if_there(self.call.delete(kind.names().path, identifier).await) {
             Ok(_) => self.settle(),
             Err(error) => tracing::error!(
                 kind = kind.name(),

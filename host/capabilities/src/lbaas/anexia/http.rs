@@ -20,7 +20,7 @@ use super::intents::Intents;
 use super::leftovers::Looks;
 use super::token::Token;
 use super::wire;
-use crate::lbaas::{Error, Kind};
+use crate::lbaas::Error;
 use crate::remote::{ERROR_BODY_MAX_BYTES, segment};
 
 /// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.
@@ -157,14 +157,6 @@ impl Call {
         self.repeated(Request::new(Method::GET, target, collection, None)).await
     }
 
-    /// Updates a resource, or destroys it.
-    pub(super) async fn change(&self, of: Kind, identifier: &str, to: Option<Value>) -> Result<Value, Failure> {
-        let path = of.names().path;
-        let method = if to.is_some() { Method::PUT } else { Method::DELETE };
-        self.repeated(Request::new(method, item(path, identifier)?, path, to))
-            .await
-    }
-
     /// Reads one page of a list.
     pub(super) async fn get_page(&self, collection: &'static str, query: &str, page: u64) -> Result<Value, Failure> {
         let limit = self.engine.page_size;
@@ -176,6 +168,18 @@ impl Call {
     pub(super) async fn post(&self, collection: &'static str, body: Value) -> Result<Value, Failure> {
         let request = Request::new(Method::POST, collection.to_owned(), collection, Some(body));
         self.send(&request).await
+    }
+
+    /// Updates a resource.
+    pub(super) async fn put(&self, collection: &'static str, identifier: &str, body: Value) -> Result<(), Failure> {
+        let request = Request::new(Method::PUT, item(collection, identifier)?, collection, Some(body));
+        self.repeated(request).await.map(drop)
+    }
+
+    /// Destroys a resource.
+    pub(super) async fn delete(&self, collection: &'static str, identifier: &str) -> Result<(), Failure> {
+        let request = Request::new(Method::DELETE, item(collection, identifier)?, collection, None);
+        self.repeated(request).await.map(drop)
     }
 
     /// Tags a resource, which may carry the tag already.
@@ -268,7 +272,8 @@ impl Call {
         let media_type = if is_read { ACCEPT } else { CONTENT_TYPE };
         let headers = [(AUTHORIZATION, token.header()), (media_type, json)];
         let body = request.body.as_ref().map(Value::to_string);
-        let (client, method) = (&self.engine.client, request.method.clone());
+        let client = &self.engine.client;
+        let method = request.method.clone();
         let sent = client.send(&self.fence, method, &url, headers, body).await;
         let mut answer = sent.map_err(|trouble| {
             let failure = self.unanswered(request, trouble);

@@ -207,7 +207,8 @@ impl Intents {
         }
         let Some(folder) = &self.folder else { return };
         let noted = write(&folder.join(COMPLETE), b"");
-        if let Err(error) = noted.and(self.damaged.iter().try_for_each(|path| remove(path))) {
+        let removed = self.damaged.iter().try_for_each(|path| remove(path));
+        if let Err(error) = noted.and(removed) {
             tracing::warn!("after the next start each Service is looked at by name again: {error}");
         }
     }

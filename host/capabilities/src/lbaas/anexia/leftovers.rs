@@ -184,7 +184,7 @@ impl Call {
         // Whether the object is below one that is tagged, or sends its traffic there.
         let refers = |object: &Object| referred(&object.spec).iter().any(is_tagged);
         let mut seen = tagged.clone();
-        self.look_for_intents((sought, now), &mut seen, &mut look).await?;
+        self.look_for_intents(sought, now, &mut seen, &mut look).await?;
         for (kind, identifier) in named {
             if !seen.insert(identifier.clone()) {
                 continue;
@@ -201,7 +201,8 @@ impl Call {
 
     async fn look_for_intents(
         &self,
-        (sought, now): (Vec<(Intent, Entry)>, Instant),
+        sought: Vec<(Intent, Entry)>,
+        now: Instant,
         seen: &mut BTreeSet<String>,
         look: &mut Look,
     ) -> Result<(), Error> {

@@ -151,7 +151,8 @@ impl Anexia {
         load_balancers: &[String],
         uids: BTreeSet<String>,
     ) -> Result<Vec<(Object, Option<String>)>, Error> {
-        let (call, uids) = (&self.call(), &uids);
+        let call = &self.call();
+        let uids = &uids;
         let load_balancers: BTreeSet<&str> = load_balancers.iter().map(String::as_str).collect();
         let kinds = [Kind::Backend, Kind::Frontend];
         let first = load_balancers.into_iter().flat_map(|id| kinds.map(|kind| (kind, id)));
@@ -248,7 +249,7 @@ impl Api for Anexia {
         let resets = refs.iter().map(|it| async move {
             let existing = call.get(it.kind.names().path, &it.identifier).await?;
             let body = wire::reset(it.kind, &it.identifier, &existing);
-            Ok(call.change(it.kind, &it.identifier, Some(body)).await.map(drop)?)
+            Ok(call.put(it.kind.names().path, &it.identifier, body).await?)
         });
         join_all(resets).await
     }
@@ -256,7 +257,7 @@ impl Api for Anexia {
     async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         let call = &self.call();
         let destroyed = refs.iter().map(|it| async move {
-            call.change(it.kind, &it.identifier, None).await?;
+            call.delete(it.kind.names().path, &it.identifier).await?;
             call.engine.created_parents.remove(&it.identifier);
             Ok(())
         });

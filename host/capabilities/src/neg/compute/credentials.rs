@@ -119,9 +119,10 @@ impl Credentials {
         // The parser's own words could repeat a part of the key.
         let json: Value = serde_json::from_slice(&text).map_err(|_| unusable("is no JSON".to_owned()))?;
         match json.get("type").and_then(Value::as_str) {
-            Some("service_account") => Ok(Self::of(Source::ServiceAccount(Box::new(
-                ServiceAccount::new(json).map_err(unusable)?,
-            )))),
+            Some("service_account") => {
+                let account = ServiceAccount::new(json).map_err(unusable)?;
+                Ok(Self::of(Source::ServiceAccount(Box::new(account))))
+            }
             Some(_) => Ok(Self::by_library(|| {
                 Builder::default().with_scopes([SCOPE]).build_access_token_credentials()
             })),
@@ -193,7 +194,8 @@ impl Credentials {
         };
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
         let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
-        bearer(&fetched.map_err(|error| causes(&error))?.token).map_err(|problem| format!("the token {problem}"))
+        let fetched = fetched.map_err(|error| causes(&error))?;
+        bearer(&fetched.token).map_err(|problem| format!("the token {problem}"))
     }
 
     /// Records that this token was refused: the next one must be different if possible.
@@ -277,7 +279,8 @@ impl ServiceAccount {
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !answer.status.is_success() {
             let text = |name: &str| json.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (error, about) = (text("error"), text("error_description"));
+            let error = text("error");
+            let about = text("error_description");
             let said = format!("HTTP {} {error} {about}", answer.status.as_u16());
             return Err(failed(said.trim_end().to_owned()));
         }
