@@ -1,4 +1,4 @@
-//! The state of one guest instance on the host's side.
+//! The state of one guest instance on the host's side; and what `wasi` has with and without its cargo feature.
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};

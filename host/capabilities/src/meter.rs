@@ -196,13 +196,15 @@ impl Meter {
 
     /// Counts a log line; returns false if it must be dropped.
     pub(crate) fn log_line(&mut self) -> bool {
-        let (used, limit) = (&mut self.used, self.limits.log_lines_per_call);
+        let used = &mut self.used;
+        let limit = self.limits.log_lines_per_call;
         count(&mut used.log_lines, &mut used.log_lines_dropped, limit)
     }
 
     /// Counts a metric line; returns false if it must be dropped.
     pub(crate) fn metric_line(&mut self) -> bool {
-        let (used, limit) = (&mut self.used, self.limits.metric_lines_per_call);
+        let used = &mut self.used;
+        let limit = self.limits.metric_lines_per_call;
         count(&mut used.metric_lines, &mut used.metric_lines_dropped, limit)
     }
 }

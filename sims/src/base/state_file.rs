@@ -5,7 +5,7 @@
 //! machine.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,17 @@ struct Stored<W> {
     world: W,
 }
 
-fn failed(path: &Path, action: &str, error: &io::Error) -> io::Error {
-    let text = format!("state file `{}`: cannot be {action}: {error}", path.display());
-    io::Error::new(error.kind(), text)
+#[derive(Debug, thiserror::Error)]
+#[error("state file `{}`: cannot be {action}", path.display())]
+struct Failed {
+    path: PathBuf,
+    action: &'static str,
+    source: io::Error,
+}
+
+fn failed(path: &Path, action: &'static str, source: io::Error) -> io::Error {
+    let path = path.to_owned();
+    io::Error::other(Failed { path, action, source })
 }
 
 /// The world in the file; `None` if there is no file.
@@ -34,7 +42,7 @@ pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> io::Result<Optio
     let text = match regular::read(path, regular::LIST) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(path, "read", &error)),
+        Err(error) => return Err(failed(path, "read", error)),
     };
     // The server did not write this.
     let damaged = |reason: String| {
@@ -53,5 +61,5 @@ pub(crate) fn load<W: DeserializeOwned>(path: Option<&Path>) -> io::Result<Optio
 pub(crate) fn save<W: Serialize>(path: &Path, world: W) -> io::Result<()> {
     let text = serde_json::to_vec(&Stored { format: FORMAT, world }).map_err(io::Error::from);
     let saved = text.and_then(|text| replace_file(path, &text, Durable::No));
-    saved.map_err(|error| failed(path, "written", &error))
+    saved.map_err(|error| failed(path, "written", error))
 }

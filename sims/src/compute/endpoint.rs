@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::json::without_nulls;
@@ -115,10 +116,13 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
         let why = "it has neither 'ipAddress' nor 'ipv6Address'";
         return Err(Refusal::invalid_value(&whole, why));
     }
-    let port = format!("{whole}.port");
+    let place = format!("{whole}.port");
     match (kind, sent.port) {
-        (NegType::VmIp, Some(_)) => return Err(Refusal::invalid_value(&port, "a GCE_VM_IP group has no ports")),
-        (NegType::VmIpPort, None) => return Err(Refusal::invalid_value(&port, "a GCE_VM_IP_PORT group needs one")),
+        (NegType::VmIp, Some(port)) => {
+            let why = "A GCE_VM_IP group has no ports.";
+            return Err(Refusal::invalid_field(&place, &json!(port), why));
+        }
+        (NegType::VmIpPort, None) => return Err(Refusal::invalid_value(&place, "a GCE_VM_IP_PORT group needs one")),
         _ => {}
     }
     Ok(Endpoint {

@@ -13,12 +13,12 @@ pub(super) fn read<T: DeserializeOwned>(field: &str, sent: &Value) -> Result<T, 
         return Err(Refusal::invalid_field(&format!("{field}.{name}"), value, why));
     }
     serde_path_to_error::deserialize(sent).map_err(|error| {
-        // Empty if the whole is wrong.
-        let member = error.path().iter().next().map(ToString::to_string);
-        let member = member.unwrap_or_default();
-        let place = format!("{field}.{member}");
+        let why = error.inner().to_string();
+        let Some(member) = error.path().iter().next().map(ToString::to_string) else {
+            return Refusal::invalid_field(field, sent, &why);
+        };
         let value = sent.get(&member).unwrap_or(sent);
-        Refusal::invalid_field(place.trim_end_matches('.'), value, &error.inner().to_string())
+        Refusal::invalid_field(&format!("{field}.{member}"), value, &why)
     })
 }
 

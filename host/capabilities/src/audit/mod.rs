@@ -31,7 +31,6 @@ mod tests;
 mod verify;
 mod writer;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
@@ -143,9 +142,9 @@ impl Audit {
         let mut line = {
             let mut budgets = self.budgets.lock();
             match budgets.admit(&to.guest, Instant::now()) {
-                Ordering::Less => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
-                Ordering::Equal => line_of(Kind::Refused, at_ms, to, "*", "*", &budgets.notice()),
-                Ordering::Greater => return Ok(()),
+                Admitted::Line => line_of(Kind::Refused, at_ms, to, call, scope, outcome),
+                Admitted::Notice => line_of(Kind::Refused, at_ms, to, "*", "*", &budgets.notice()),
+                Admitted::Nothing => return Ok(()),
             }
         };
         line.decision = line::cut(&to.decision(entry));
@@ -256,6 +255,17 @@ struct Budgets {
     guests: BTreeMap<String, (Instant, u32)>,
 }
 
+/// What to write for a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admitted {
+    /// Its own line.
+    Line,
+    /// One line that says that no more are written.
+    Notice,
+    /// Nothing.
+    Nothing,
+}
+
 impl Budgets {
     /// Allows `lines` lines per guest and window. A window begins with the guest's first refusal.
     fn new(lines: u32, window: Duration) -> Self {
@@ -266,15 +276,18 @@ impl Budgets {
         }
     }
 
-    /// Counts a refusal of this guest, and compares their number with that of the first one without a line of its own.
-    /// In place of that one comes the notice that no more are written.
-    fn admit(&mut self, guest: &str, now: Instant) -> Ordering {
+    /// Counts a refusal of this guest.
+    fn admit(&mut self, guest: &str, now: Instant) -> Admitted {
         let (begun, refused) = self.guests.entry(guest.to_owned()).or_insert((now, 0));
         if now.saturating_duration_since(*begun) >= self.window {
             (*begun, *refused) = (now, 0);
         }
         *refused = refused.saturating_add(1);
-        (*refused).cmp(&self.lines.saturating_add(1))
+        match (*refused).cmp(&self.lines.saturating_add(1)) {
+            std::cmp::Ordering::Less => Admitted::Line,
+            std::cmp::Ordering::Equal => Admitted::Notice,
+            std::cmp::Ordering::Greater => Admitted::Nothing,
+        }
     }
 
     /// The outcome in a line that says that no more are written.

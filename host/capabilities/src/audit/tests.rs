@@ -505,15 +505,15 @@ fn each_guest_has_a_limit_of_lines_per_window() {
     let minute = Duration::from_secs(60);
     let mut budgets = Budgets::new(2, minute);
     let all = [
-        Ordering::Less,
-        Ordering::Less,
-        Ordering::Equal,
-        Ordering::Greater,
-        Ordering::Greater,
+        Admitted::Line,
+        Admitted::Line,
+        Admitted::Notice,
+        Admitted::Nothing,
+        Admitted::Nothing,
     ];
     for now in [begun, begun + minute] {
         assert_eq!(all.map(|_| budgets.admit("a", now)), all);
-        assert_eq!(budgets.admit("b", now), Ordering::Less);
+        assert_eq!(budgets.admit("b", now), Admitted::Line);
     }
     let outcome = budgets.notice();
     assert!(

@@ -27,7 +27,7 @@ use trueup_base::file_lock::FileLock;
 
 use super::anchor::{Anchor, Mark};
 use super::format::{self, Version};
-use super::generations;
+use super::generations::{self, Keep};
 use super::place::{self, Disk, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, within};
 use crate::metrics::Registry;
@@ -355,7 +355,7 @@ impl Shared {
         let (header, head) = (format::header(epoch), format::record_head(Version::Two, 0, 0, data));
         let pieces = [header.as_slice(), head.as_slice(), data.as_bytes()];
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let keep = Some(self.settings.keep_generations);
+        let keep = Keep::Newest(self.settings.keep_generations);
         let (file, unsure) = generations::replace(self.disk.as_ref(), self.path(), keep, &pieces)?;
         let end = End { offset: bytes, next: 1 };
         let log = self.log(file, Version::Two, epoch, end);

@@ -16,8 +16,14 @@ use trueup_base::replace;
 use super::place::Disk;
 use super::{Error, place};
 
-/// How many replaced files to keep; the oldest above that are removed. `None`, for an operator's command: all.
-pub(super) type Keep = Option<u32>;
+/// How many replaced files to keep.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Keep {
+    /// Keep this many; remove the oldest above that.
+    Newest(u32),
+    /// For an operator's command: remove none.
+    All,
+}
 
 /// The highest generation that the host looks for. An operator with more must tidy the folder first.
 const GENERATION_MAX: u32 = 10_000;
@@ -62,7 +68,7 @@ pub(super) fn replace(
     };
     let file = write_new(disk, &new, pieces).map_err(|error| failed("writing the new checkpoint", &error))?;
     if let Err(error) = retain(disk, path, keep) {
-        if keep.is_none() {
+        if let Keep::All = keep {
             return Err(failed("keeping what is to be replaced", &error));
         }
         // The checkpoint itself matters more than the copy of an older one.
@@ -98,8 +104,9 @@ pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Re
 /// Gives the file at `path` a second name, `PATH.1`, and shifts the existing generations by one.
 fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
     let most = match keep {
-        Some(0) => return Ok(()),
-        most => most.unwrap_or(GENERATION_MAX).min(GENERATION_MAX),
+        Keep::Newest(0) => return Ok(()),
+        Keep::Newest(count) => count.min(GENERATION_MAX),
+        Keep::All => GENERATION_MAX,
     };
     let present = place::identity_at(path)?;
     let first = path_of(path, 1);
@@ -113,7 +120,7 @@ fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
             break;
         }
     }
-    if let (None, None) = (free, keep) {
+    if let (None, Keep::All) = (free, keep) {
         let text = format!("there are {GENERATION_MAX} generations already");
         return Err(io::Error::other(text));
     }

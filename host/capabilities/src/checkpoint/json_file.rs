@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
-use super::generations;
+use super::generations::{self, Keep};
 use super::place::{self, Disk, OpenError, Real};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, within};
 use async_trait::async_trait;
@@ -69,7 +69,7 @@ impl Shared {
         let mut anchor = self.turn.lock();
         let path = &self.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
-        let keep = Some(self.keep_generations);
+        let keep = Keep::Newest(self.keep_generations);
         generations::put(self.disk.as_ref(), path, keep, &[data.as_bytes(), b"\n"])?;
         anchor.raise(self.disk.as_ref(), MARK);
         Ok(())

@@ -20,7 +20,7 @@ pub use super::format::Torn;
 
 use super::anchor::{self, FORGOTTEN};
 use super::format::{self, Scan, Version};
-use super::generations;
+use super::generations::{self, Keep};
 use super::place::{self, OpenError, Real};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, json_file, within};
 
@@ -393,7 +393,7 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
         }
         Kind::JsonFile => ([saved.data.as_bytes(), b"\n"].concat(), json_file::MARK),
     };
-    generations::put(&Real, path, None, &[&bytes])?;
+    generations::put(&Real, path, Keep::All, &[&bytes])?;
     anchor::set(&Real, path, Some(mark))
 }
 

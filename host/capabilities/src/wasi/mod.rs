@@ -58,7 +58,7 @@ provided! {
     "wasi:cli/environment": cli::environment, WasiCli, |data| data.host().cli();
     "wasi:cli/exit": cli::exit, HasSelf<Host>, T::host;
     "wasi:cli/stderr": cli::stderr, HasSelf<Host>, T::host;
-    "wasi:cli/stdin": cli::stdin, WasiCli, |data| data.host().cli();
+    "wasi:cli/stdin": cli::stdin, HasSelf<Host>, T::host;
     "wasi:cli/stdout": cli::stdout, HasSelf<Host>, T::host;
     "wasi:cli/terminal-input": cli::terminal_input, WasiCli, |data| data.host().cli();
     "wasi:cli/terminal-output": cli::terminal_output, WasiCli, |data| data.host().cli();

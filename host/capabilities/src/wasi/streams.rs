@@ -1,11 +1,11 @@
 //! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line. And
-//! `wasi:cli`: these outputs, and an exit that ends the call. The library answers the rest: the ended input, no
-//! environment, no arguments and no terminal.
+//! `wasi:cli`: these streams, and an exit that ends the call. The library answers the rest: no environment, no
+//! arguments and no terminal.
 
 use wasmtime::component::Resource;
-use wasmtime_wasi::p2::bindings::cli::{exit, stderr, stdout};
+use wasmtime_wasi::p2::bindings::cli::{exit, stderr, stdin, stdout};
 use wasmtime_wasi::p2::bindings::io::streams;
-use wasmtime_wasi::p2::pipe::SinkOutputStream;
+use wasmtime_wasi::p2::pipe::{ClosedInputStream, SinkOutputStream};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, StreamError};
 
 use super::state::Output;
@@ -171,6 +171,13 @@ impl Host {
         let stream = wasi.push(stream)?;
         wasi.outputs.insert(stream.rep(), output);
         Ok(stream)
+    }
+}
+
+impl stdin::Host for Host {
+    fn get_stdin(&mut self) -> wasmtime::Result<Resource<DynInputStream>> {
+        let stream: DynInputStream = Box::new(ClosedInputStream);
+        self.wasi().push(stream)
     }
 }
 

@@ -100,7 +100,8 @@ pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<bo
     let is_newer = {
         let mut keys = transaction.open_table(KEYS)?;
         for entry in &other.entries {
-            let (created, changed) = (entry.create_revision, entry.mod_revision);
+            let created = entry.create_revision;
+            let changed = entry.mod_revision;
             let held = (created, changed, entry.version, entry.value.as_slice());
             keys.insert(entry.key.as_slice(), held)?;
         }
@@ -144,7 +145,10 @@ pub(super) fn apply(
 fn all_hold(keys: &impl ReadableTable<Key, Held>, compares: &[Compare]) -> Result<bool, redb::Error> {
     for compare in compares {
         let row = keys.get(compare.key().as_bytes())?;
-        let found = row.as_ref().map(|row| (row.value().1, row.value().3));
+        let found = row.as_ref().map(|row| {
+            let (_, mod_revision, _, value) = row.value();
+            (mod_revision, value)
+        });
         if !rules::holds(compare, found) {
             return Ok(false);
         }
