@@ -48,7 +48,6 @@ pub struct Host {
     /// When the running call began. With a request's number, it identifies the request for good.
     pub(crate) began: neg::Began,
     /// WASI state of the running instance; `None` until first used.
-    #[cfg_attr(not(feature = "wasi"), expect(dead_code, reason = "without WASI it holds nothing"))]
     pub(crate) wasi: Slot,
 }
 
