@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::mem::replace;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -431,9 +430,10 @@ impl Election {
             }
         }
     }
+
     fn tell(&self, role: &watch::Sender<Role>) {
         let now = self.role();
-        role.send_if_modified(|sent| replace(sent, now.clone()) != now);
+        role.send_if_modified(|sent| std::mem::replace(sent, now.clone()) != now);
     }
 }
 

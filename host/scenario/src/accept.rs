@@ -129,7 +129,8 @@ fn written_at(text: &str, node: &Node) -> Option<usize> {
     let line_index = usize::try_from(node.line.checked_sub(1)?).ok()?;
     let column = usize::try_from(node.column.checked_sub(1)?).ok()?;
     let before: usize = text.split_inclusive('\n').take(line_index).map(str::len).sum();
-    let (within, _) = text.get(before..)?.char_indices().nth(column)?;
+    let line = text.get(before..)?.split_inclusive('\n').next()?;
+    let (within, _) = line.char_indices().nth(column)?;
     Some(before + within)
 }
 

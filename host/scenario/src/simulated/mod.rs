@@ -1,5 +1,6 @@
 //! The capabilities that scenarios simulate. [`CAPABILITIES`] lists them; each says how its parts of a scenario are
-//! read and compared. The rest of the runner knows no capability by name.
+//! read and compared. The rest of the runner knows no capability by name. Also the guests' clock and random numbers,
+//! which a fault can answer for.
 
 mod lbaas;
 mod neg;
@@ -167,7 +168,7 @@ pub(crate) fn expected() -> impl Iterator<Item = (&'static str, Check)> {
 /// The imports that can return a fault, ascending. A fault on any other import would have no effect.
 pub(crate) fn imports() -> Vec<&'static str> {
     let asked = questions::CAPABILITIES.iter().flat_map(|of| of.functions);
-    let mut imports: Vec<_> = asked.map(|function| function.name).chain(IMPORTS).collect();
+    let mut imports: Vec<_> = asked.map(|function| function.name).chain(CLOCK_AND_RANDOM).collect();
     imports.sort_unstable();
     imports
 }
@@ -207,8 +208,8 @@ impl Simulations {
     }
 }
 
-/// The imports of the guest's means that can return a fault.
-const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
+/// The imports of the clock and of random numbers that can return a fault.
+const CLOCK_AND_RANDOM: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
 
 /// The guests' clock: faults take precedence.
 #[derive(Debug)]

@@ -295,7 +295,7 @@ impl Actor {
             error.get_or_insert(failure.error);
             Stats::default()
         });
-        if let Err(why) = self.settled(|_| Ok(())).await {
+        if let Err(why) = self.answers.settle(self.last_entry()).await {
             error.get_or_insert(why);
         }
         let instance = self.settings.instance.clone();

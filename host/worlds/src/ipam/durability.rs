@@ -76,9 +76,11 @@ impl Answers {
     /// writes are settled: when this returns they are durable or gone. Entries up to this one are valid.
     pub(super) async fn begin_life(&mut self, entry: u64) {
         let written = self.written();
-        if let Some(store) = &self.store {
-            // An error is the loss that ended the life before; what came after it may be lost too.
-            let _ = store.durable(written).await;
+        if let Some(store) = &self.store
+            && let Err(error) = store.durable(written).await
+        {
+            // This loss ended the life before; what came after it may be lost too.
+            tracing::debug!("{}: {}", error.kind(), error.text());
         }
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
         self.shared.durable.fetch_max(written, Ordering::SeqCst);

@@ -125,7 +125,9 @@ impl Released {
     /// # Errors
     /// If it can't be written. It is then not given up.
     pub(super) fn add(&mut self, id: &str) -> io::Result<()> {
-        self.change(|enis| _ = enis.insert(id.to_owned()))
+        let mut next = self.written.clone();
+        next.enis.insert(id.to_owned());
+        self.replace(next)
     }
 
     /// Forgets those that are no longer in the list.
@@ -133,16 +135,17 @@ impl Released {
     /// # Errors
     /// If that can't be written. They then remain.
     pub(super) fn keep(&mut self, listed: impl Fn(&str) -> bool) -> io::Result<()> {
-        self.change(|enis| enis.retain(|id| listed(id)))
+        let mut next = self.written.clone();
+        next.enis.retain(|id| listed(id));
+        match next == self.written {
+            true => Ok(()),
+            false => self.replace(next),
+        }
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut BTreeSet<String>)) -> io::Result<()> {
-        let mut next = self.written.clone();
-        change(&mut next.enis);
-        if next != self.written {
-            self.file.replace(&next)?;
-            self.written = next;
-        }
+    fn replace(&mut self, next: Written) -> io::Result<()> {
+        self.file.replace(&next)?;
+        self.written = next;
         Ok(())
     }
 }
