@@ -52,12 +52,13 @@ pub(crate) fn severity(line: &str) -> String {
 /// The line with the colour of the first of `marks` that it begins with: the whole line, or only the mark.
 fn painted(line: &str, marks: Marks, whole: bool) -> String {
     let text = line.trim_start();
-    let begins = |mark: &&&str| text.starts_with(**mark);
-    let of_colour = |(colour, of): &(AnsiColor, &'static [&'static str])| Some((*colour, *of.iter().find(begins)?));
-    let Some((colour, mark)) = marks.iter().find_map(of_colour) else {
+    let mut all = marks
+        .iter()
+        .flat_map(|(colour, of)| of.iter().map(move |mark| (colour, mark)));
+    let Some((colour, mark)) = all.find(|(_, mark)| text.starts_with(**mark)) else {
         return line.to_owned();
     };
-    let style = Style::new().fg_color(Some(colour.into()));
+    let style = Style::new().fg_color(Some((*colour).into()));
     let (indent, text) = line.split_at(line.len() - text.len());
     let (coloured, rest) = text.split_at(if whole { text.len() } else { mark.len() });
     format!("{indent}{style}{coloured}{style:#}{rest}")

@@ -46,8 +46,10 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 
 /// Marks an error as misuse or unreadable input.
 pub(crate) fn misused(error: impl Into<anyhow::Error>) -> Failure {
-    let (is_misuse, error) = (true, error.into());
-    Failure { is_misuse, error }
+    Failure {
+        is_misuse: true,
+        error: error.into(),
+    }
 }
 
 /// Prints the error once, with its causes, and returns the code.

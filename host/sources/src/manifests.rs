@@ -213,10 +213,10 @@ struct Folder {
 
 impl Folder {
     fn open(root: &Path) -> Result<Self, FolderError> {
-        let (root, folder) = (root.to_owned(), root.to_owned());
-        fs::read_dir(&root).map_err(|source| FolderError { folder, source })?;
+        let folder = root.to_owned();
+        fs::read_dir(root).map_err(|source| FolderError { folder, source })?;
         Ok(Self {
-            root,
+            root: root.to_owned(),
             listed: true,
             ..Self::default()
         })
@@ -376,8 +376,10 @@ fn look_at(file: &Path) -> io::Result<Look> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is no file"));
     }
-    let (bytes, changed) = (metadata.len(), metadata.modified()?);
-    Ok(Look { bytes, changed })
+    Ok(Look {
+        bytes: metadata.len(),
+        changed: metadata.modified()?,
+    })
 }
 
 fn read_text(file: &Path, look: Look) -> Result<String, String> {

@@ -208,7 +208,9 @@ fn lines(shown: &Shown) -> Vec<String> {
 }
 
 fn tail_text(tail: &Torn) -> String {
-    let (record, offset, reason) = (tail.record, tail.offset, &tail.reason);
+    let record = tail.record;
+    let offset = tail.offset;
+    let reason = &tail.reason;
     format!("record {record} at offset {offset}, {} bytes, {reason}", tail.bytes)
 }
 

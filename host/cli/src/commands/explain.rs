@@ -18,7 +18,7 @@ use trueup_worlds::neg::guest as neg;
 use super::flags::Since;
 use super::guest::host::{self, Host};
 use super::status::escaped;
-use super::watch::Watch;
+use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, and_more, printable};
 
@@ -79,7 +79,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 ..Explanation::default()
             },
             (Err(error), None) => {
-                let leads = host.and_then(leader).map(|leads| format!("; {leads}"));
+                let leads = host.and_then(leader).map(|leads| format!("; {}", printable(&leads)));
                 return Err(misused(anyhow!("{error}{}", leads.unwrap_or_default())));
             }
         };
@@ -93,7 +93,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         } else {
             output::rendered(&explained, output)?
         };
-        Ok((text.clone(), text, Exit::Done))
+        let lasting = text.clone();
+        let exit = Exit::Done;
+        Ok(Picture { text, lasting, exit })
     })
 }
 
@@ -131,7 +133,8 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
         if is_shown { AS_ABOVE.to_owned() } else { error.clone() }
     };
     if let Some(held) = &of.set_aside {
-        let (since, why) = (output::time(held.at_ms), why(&held.error));
+        let since = output::time(held.at_ms);
+        let why = why(&held.error);
         let until = "until it or the guest changes";
         lines.push(format!("! set aside since {since}, {until}: {why}"));
     }
@@ -361,7 +364,9 @@ fn in_words(value: &Value) -> String {
 
 fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
-    let (id, name, took) = (&made.id, &made.call, took(made.took_ms, ", "));
+    let id = &made.id;
+    let name = &made.call;
+    let took = took(made.took_ms, ", ");
     let mut lines = vec![format!("  {id}  {name}{removes}{took}")];
     lines.extend(call.report.iter().flat_map(|of| report_text(of, desired_is_new)));
     if let Some(why) = &call.missing {

@@ -142,7 +142,8 @@ fn released_lines(released: &Released) -> Vec<String> {
         ];
     }
     let rows = released.addresses.iter().map(|freed| {
-        let (pod, missing) = (or_dash(freed.pod.as_ref()), or_dash(freed.missing_ms.map(seconds)));
+        let pod = or_dash(freed.pod.as_ref());
+        let missing = or_dash(freed.missing_ms.map(seconds));
         [freed.ip.clone(), pod, freed.key.container_id.clone(), missing]
     });
     let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);
@@ -214,7 +215,8 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
             (false, true) => "trunk",
             (false, false) => "-",
         };
-        let (device, all) = (eni.device_number.to_string(), eni.addresses.len().to_string());
+        let device = eni.device_number.to_string();
+        let all = eni.addresses.len().to_string();
         let [assigned, resting, free] = ["assigned", "resting", "free"].map(count);
         [eni.id.clone(), device, flags.to_owned(), all, assigned, resting, free]
     };

@@ -115,7 +115,8 @@ fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
 fn headline(file: &Path, header: &Header) -> String {
     let state = header.snapshot.as_ref().map_or("from nothing", |_| "from a snapshot");
     let guest = format!("{}@{}  {}", header.guest, header.version, header.digest);
-    let (file, settings) = (file.display(), &header.settings);
+    let file = file.display();
+    let settings = &header.settings;
     format!("{file}\n  guest {guest}  {state}\n  settings {settings}")
 }
 

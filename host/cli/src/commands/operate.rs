@@ -88,8 +88,10 @@ pub(crate) struct Reconcile {
 
 pub(super) fn reconcile(args: &Reconcile, output: Output) -> Ending {
     let until = Instant::now() + Duration::from_secs(args.timeout);
-    let (key, guest) = (args.key.clone(), args.guest.clone());
-    let request = control::Reconcile { key, guest };
+    let request = control::Reconcile {
+        key: args.key.clone(),
+        guest: args.guest.clone(),
+    };
     let mut key: KeyShown = args.host.post("reconcile", &request)?;
     let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
     while is_under_way(&key) && Instant::now() < until {

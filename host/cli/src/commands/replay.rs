@@ -116,10 +116,14 @@ async fn replay_all(args: &Args, loader: &Loader, output: Output) -> Ending {
 }
 
 /// `Err`: it is of another world than the guest.
-async fn replay_file(args: &Args, guests: &mut Programs<'_>, file: &Path) -> anyhow::Result<Result<Replayed, String>> {
+async fn replay_file(
+    args: &Args,
+    programs: &mut Programs<'_>,
+    file: &Path,
+) -> anyhow::Result<Result<Replayed, String>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
     let segment = Segment::read(file)?;
-    let program = guests.of(file, &segment)?;
+    let program = programs.of(file, &segment)?;
     let guest = format!("{}@{}", program.guest.name, program.guest.version);
     let world = program.world.name;
     let of = &segment.header.world;
@@ -135,7 +139,7 @@ async fn replay_file(args: &Args, guests: &mut Programs<'_>, file: &Path) -> any
     };
     let recorded_digest = segment.header.digest.clone();
     let torn = segment.torn.as_ref().map(ToString::to_string);
-    let (outcome, own_settings) = decide(args, guests.loader, &program, (file, segment)).await?;
+    let (outcome, own_settings) = decide(args, programs.loader, &program, (file, segment)).await?;
     Ok(Ok(Replayed {
         file: shown.to_string(),
         guest,
@@ -177,7 +181,8 @@ async fn decide(
     match replayed(segment).await {
         Err(error @ ReplayError::Start(StartError::Settings { .. })) if args.guest.is_some() => {
             let Some(own) = own_settings(file, program) else {
-                let (error, variable) = (failed(error), trueup_config::CONFIG_ENV);
+                let error = failed(error);
+                let variable = trueup_config::CONFIG_ENV;
                 let names = format!("{variable}=CONFIG names the configuration with its own");
                 return Err(anyhow!("{error}; {names}"));
             };
@@ -267,8 +272,10 @@ fn recorded(file: &Path, segment: &Segment) -> Result<Reference, StoreError> {
         }
     }
     let (name, version) = ships.map_or((&*header.guest, &*header.version), |guest| (guest.name, guest.version));
-    let (name, version) = (name.to_owned(), version.to_owned());
-    Ok(Reference::Builtin { name, version })
+    Ok(Reference::Builtin {
+        name: name.to_owned(),
+        version: version.to_owned(),
+    })
 }
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {

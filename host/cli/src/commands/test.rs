@@ -74,7 +74,8 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         })?;
         // Its own changes are no reason to run again.
         let state = if args.accept { self::state(args) } else { state };
-        let picture = (text, state.to_string(), exit);
+        let lasting = state.to_string();
+        let picture = Picture { text, lasting, exit };
         last = Some((state, picture.clone()));
         Ok(picture)
     })

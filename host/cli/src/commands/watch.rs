@@ -25,9 +25,14 @@ pub(super) struct Watch {
     watch: bool,
 }
 
-/// What a command shows at one moment; what of it lasts; how it ends. Another picture is shown if what lasts is
-/// another: it leaves out what passes by itself, such as the time.
-pub(super) type Picture = (String, String, Exit);
+/// What a command shows at one moment.
+#[derive(Clone)]
+pub(super) struct Picture {
+    pub(super) text: String,
+    /// Another picture is shown if this is another. It leaves out what passes by itself, such as the time.
+    pub(super) lasting: String,
+    pub(super) exit: Exit,
+}
 
 impl Watch {
     pub(super) fn is_on(&self) -> bool {
@@ -36,21 +41,21 @@ impl Watch {
 
     /// Shows one picture, or one after another. If there is none later, says why once, and looks on.
     pub(super) fn show(&self, output: Output, mut look: impl FnMut() -> Result<Picture, Failure>) -> Ending {
-        let (text, lasting, exit) = look()?;
+        let first = look()?;
         if !self.watch {
-            output::bytes(text.as_bytes())?;
-            return Ok(exit);
+            output::bytes(first.text.as_bytes())?;
+            return Ok(first.exit);
         }
         let redraws = output.is_text() && std::io::stdout().is_terminal();
         if redraws {
             output::bytes(CLEAR.as_bytes())?;
         }
         let mut shown: Option<String> = None;
-        let mut seen = Ok((text, lasting, exit));
+        let mut seen = Ok(first);
         loop {
             let (text, mark) = match seen {
-                Ok((text, lasting, _)) if redraws => (text.clone(), text + &lasting),
-                Ok((text, lasting, _)) => (text, lasting),
+                Ok(Picture { text, lasting, .. }) if redraws => (text.clone(), text + &lasting),
+                Ok(Picture { text, lasting, .. }) => (text, lasting),
                 Err(Failure { error, .. }) => {
                     let error = format!("error: {error:#}");
                     if shown.as_ref() != Some(&error) {

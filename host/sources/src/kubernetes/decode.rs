@@ -92,8 +92,10 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
         "ADDED" | "MODIFIED" => Ok(Received::Is(read(kind, object)?)),
         "DELETED" => {
             let metadata = named(object)?;
-            let (reference, version) = (metadata.reference(kind), metadata.version());
-            Ok(Received::Gone { reference, version })
+            Ok(Received::Gone {
+                reference: metadata.reference(kind),
+                version: metadata.version(),
+            })
         }
         "BOOKMARK" => {
             let version = named(object)?.version();
@@ -157,6 +159,7 @@ impl Metadata {
     pub(super) fn next(&self) -> Option<String> {
         self.next.clone().filter(|next| !next.is_empty())
     }
+
     fn reference(&self, kind: Kind) -> ObjectRef {
         let namespace = self.namespace.clone().filter(|_| kind.has_namespace());
         ObjectRef::new(kind, namespace.unwrap_or_default(), &*self.name)

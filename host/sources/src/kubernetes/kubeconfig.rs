@@ -53,7 +53,7 @@ pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config,
     let config = kube::Config::from_custom_kubeconfig(read, &options).await;
     let mut config = config.map_err(|error| {
         let all = contexts.join(", ");
-        let contexts = if all.is_empty() { "none" } else { &all };
+        let contexts = if contexts.is_empty() { "none" } else { &all };
         let context = format!("`context` under [source.kubernetes] (contexts: {contexts})");
         refused(&match &error {
             KubeconfigError::CurrentContextNotSet => format!("it has no current-context: set {context}"),

@@ -193,7 +193,9 @@ impl Kubernetes {
             metadata.insert("resourceVersion".to_owned(), Value::from(version));
         }
         let of = Object::Service(Arc::clone(known)).reference();
-        let (cluster, namespace, name) = (&self.inner.cluster, &of.namespace, &of.name);
+        let cluster = &self.inner.cluster;
+        let namespace = &of.namespace;
+        let name = &of.name;
         let api: Api<Service> = Api::namespaced(cluster.client(), namespace);
         // Our name in the API server's record of field ownership.
         let parameters = PatchParams::apply("trueup");

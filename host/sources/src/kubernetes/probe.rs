@@ -59,8 +59,10 @@ impl fmt::Display for Right {
         if let Some(name) = self.name {
             write!(f, " {name}")?;
         }
-        let mut within = self.namespace.iter();
-        within.try_for_each(|namespace| write!(f, " in namespace {namespace}"))
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
     }
 }
 

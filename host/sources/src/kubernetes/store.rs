@@ -63,6 +63,7 @@ struct Known {
     unreadable: BTreeMap<ObjectRef, String>,
     /// Whether the kind is required.
     is_needed: bool,
+    /// Without what [`Store::statuses`] adds: its kind, its namespace, and how many objects there are.
     status: WatchStatus,
 }
 
@@ -169,9 +170,12 @@ impl Store {
                 matches!((&*was, &object), (Object::Service(was), Object::Service(now)) if was.spec == now.spec);
             // Our own writes change finalizers and the status of a Service.
             let is_same_but_written = is_same_spec && is_same_metadata(was.metadata(), object.metadata());
-            let (changed, unreadable) = (!is_same_but_written, false);
+            let effect = Effect {
+                changed: !is_same_but_written,
+                unreadable: false,
+            };
             *was = object;
-            state.after(&reference, Effect { changed, unreadable });
+            state.after(&reference, effect);
         }
     }
 
@@ -279,8 +283,10 @@ impl Known {
             // Its last known version stays.
             Err(reason) => {
                 let before = self.unreadable.insert(reference, reason.clone());
-                let (changed, unreadable) = (false, before != Some(reason));
-                Effect { changed, unreadable }
+                Effect {
+                    changed: false,
+                    unreadable: before != Some(reason),
+                }
             }
         }
     }

@@ -95,6 +95,15 @@ struct History {
     silent: u32,
 }
 
+/// What to do after a watch.
+#[derive(Debug, PartialEq, Eq)]
+struct Next {
+    /// Pause as after this many failures. `None`: no pause.
+    pause: Option<u32>,
+    /// List, even if the version is still usable.
+    list: bool,
+}
+
 impl History {
     /// Counts a failure. Returns the number of earlier ones.
     fn fail(&mut self) -> u32 {
@@ -103,17 +112,17 @@ impl History {
         before
     }
 
-    /// What to do after a watch: pause as after this many failures, or not at all; and whether to list even if the
-    /// version is still usable.
-    fn after(&mut self, ended: &Ended) -> (Option<u32>, bool) {
+    fn after(&mut self, ended: &Ended) -> Next {
         let is_refused = ended.from.is_none() || ended.failed.as_ref().is_some_and(|failed| failed.code.is_some());
         let has_lasted = ended.lasted >= if is_refused { LASTED } else { SHORT };
         let was_of_use = has_lasted || (ended.advanced && !is_refused);
         if !ended.opened || !was_of_use {
             let is_short = ended.opened && !is_refused;
             let most = if is_short { SHORT_FAILURES_MAX } else { u32::MAX };
-            let failures = self.fail().min(most);
-            return (Some(failures), self.failures.is_multiple_of(FAILURES_BEFORE_LIST));
+            return Next {
+                pause: Some(self.fail().min(most)),
+                list: self.failures.is_multiple_of(FAILURES_BEFORE_LIST),
+            };
         }
         self.failures = 0;
         if ended.received {
@@ -125,7 +134,7 @@ impl History {
         if list {
             self.silent = 0;
         }
-        (None, list)
+        Next { pause: None, list }
     }
 }
 
@@ -167,11 +176,11 @@ impl Watch {
             if let Some(failed) = &ended.failed {
                 self.failed(failed, history.failures);
             }
-            let (pause, list_anew) = history.after(&ended);
-            if let Some(failures) = pause {
+            let next = history.after(&ended);
+            if let Some(failures) = next.pause {
                 self.pause(failures).await;
             }
-            from = ended.from.filter(|_| !list_anew);
+            from = ended.from.filter(|_| !next.list);
         }
     }
 

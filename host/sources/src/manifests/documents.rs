@@ -209,7 +209,12 @@ fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
     }
     match object(value, api_version, kind) {
         Ok(Some(object)) => contents.objects.push(Found { object, line }),
-        Ok(None) => tracing::debug!(kind, api_version, line, "passed over an object of an unused kind"),
+        Ok(None) => tracing::debug!(
+            kind,
+            api_version,
+            line,
+            "passed over an object of a kind that is not used"
+        ),
         Err(flaw) => contents.flaws.push(flaw),
     }
 }

@@ -100,7 +100,8 @@ fn follow(value: &Node, path: &str, must: &Must) -> Result<(), FieldError> {
 fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
-            let (was, meant) = (text.escape_debug(), offer(text, words.iter().copied()));
+            let was = text.escape_debug();
+            let meant = offer(text, words.iter().copied());
             let what = format!("was `{was}`, must be one of {}{meant}", words.join(", "));
             Err(FieldError::of(value, what))
         }

@@ -146,7 +146,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
                     }
                 })
             }
-            Value::Map(map) => visitor.visit_map(Entries(map.iter(), None)),
+            Value::Map(map) => visitor.visit_map(Entries::of(map)),
         };
         read.map_err(|error| error.at(self.0))
     }
@@ -175,9 +175,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     fn deserialize_enum<V: Visitor<'de>>(self, _: &str, _: Names, visitor: V) -> Result<V::Value, FieldError> {
         let read = match &self.0.value {
             Value::Text(name) => visitor.visit_enum(StrDeserializer::new(name)),
-            Value::Map(map) if map.len() == 1 => {
-                visitor.visit_enum(MapAccessDeserializer::new(Entries(map.iter(), None)))
-            }
+            Value::Map(map) if map.len() == 1 => visitor.visit_enum(MapAccessDeserializer::new(Entries::of(map))),
             _ => Err(FieldError::new("must be a name, or an object with one key".to_owned())),
         };
         read.map_err(|error| error.at(self.0))
@@ -203,21 +201,30 @@ impl<'de> SeqAccess<'de> for Elements<'de> {
     }
 }
 
-/// The entries that are not read, and the one of which only the key is.
-struct Entries<'de>(slice::Iter<'de, Entry>, Option<&'de Entry>);
+struct Entries<'de> {
+    rest: slice::Iter<'de, Entry>,
+    value: Option<&'de Entry>,
+}
+
+impl<'de> Entries<'de> {
+    fn of(map: &'de [Entry]) -> Self {
+        let rest = map.iter();
+        Self { rest, value: None }
+    }
+}
 
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = FieldError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, FieldError> {
-        self.1 = self.0.next();
-        let key = self.1.map(|entry| StrDeserializer::new(&entry.key));
+        self.value = self.rest.next();
+        let key = self.value.map(|entry| StrDeserializer::new(&entry.key));
         key.map(|key| seed.deserialize(key)).transpose()
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, FieldError> {
         let too_early = || de::Error::custom("a value was asked before its key");
-        let Entry { key, value, .. } = self.1.take().ok_or_else(too_early)?;
+        let Entry { key, value, .. } = self.value.take().ok_or_else(too_early)?;
         let read = seed.deserialize(Reader(value));
         read.map_err(|error| error.at(value).within(key.clone()))
     }

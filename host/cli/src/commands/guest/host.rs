@@ -51,7 +51,7 @@ impl Host {
         self.ask(async |client| client.delete(path).await)
     }
 
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
+    pub(in crate::commands) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
         let _doing = progress::doing(|| "waiting for the host".to_owned());
         self.ask(async |client| client.post(path, body).await)
     }

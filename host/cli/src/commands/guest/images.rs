@@ -252,7 +252,9 @@ pub(super) fn push(args: &Push, output: Output) -> Ending {
     };
     let pushed = block_on(loader()?.push(&args.file, &to))??;
     output::show(&pushed, output, |pushed| {
-        let (name, version, digest) = (&pushed.name, &pushed.version, &pushed.digest);
+        let name = &pushed.name;
+        let version = &pushed.version;
+        let digest = &pushed.digest;
         output::talk(&format!("pushed {name}@{version} ({digest}) to oci:{to}"));
         vec![pushed.reference.clone()]
     })

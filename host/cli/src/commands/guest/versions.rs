@@ -56,7 +56,8 @@ fn lines(all: &[GuestStatus]) -> Vec<String> {
     lines.extend(refused);
     let set_aside = all.iter().flat_map(|status| &status.quarantined);
     let rows = set_aside.map(|entry| {
-        let (failures, at) = (entry.failures.to_string(), output::time(entry.at_ms));
+        let failures = entry.failures.to_string();
+        let at = output::time(entry.at_ms);
         let recording = entry.journal.display().to_string();
         [entry.instance.clone(), failures, at, entry.error.clone(), recording]
     });

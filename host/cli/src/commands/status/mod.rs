@@ -71,7 +71,8 @@ fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure>
     })?;
     let mut lasting = serde_json::to_value(&shown).context("writing JSON")?;
     leave_out_passing(&mut lasting);
-    Ok((text, lasting.to_string(), exit))
+    let lasting = lasting.to_string();
+    Ok(Picture { text, lasting, exit })
 }
 
 /// Removes what passes while nothing happens: the time, pauses that run down, and memory.

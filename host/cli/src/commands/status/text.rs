@@ -163,8 +163,10 @@ fn queue(status: &Status) -> Option<String> {
 
 /// `1 ready, 2 delayed, 3 running (1 asleep)`.
 pub(in crate::commands) fn in_queue(queue: &QueueShown) -> String {
-    let (ready, delayed) = (queue.ready, queue.delayed);
-    let (running, asleep) = (queue.running, queue.sleeping);
+    let ready = queue.ready;
+    let delayed = queue.delayed;
+    let running = queue.running;
+    let asleep = queue.sleeping;
     format!("{ready} ready, {delayed} delayed, {running} running ({asleep} asleep)")
 }
 
@@ -223,7 +225,8 @@ fn is_in_error_state(key: &KeyShown, status: &Status) -> bool {
 fn operation_text(of: &OperationShown, now_ms: u64) -> String {
     let endpoints = counted(of.endpoints, "endpoint", "endpoints");
     let at = printable(&of.at);
-    let (number, action) = (of.operation, &of.action);
+    let number = of.operation;
+    let action = &of.action;
     let since = passed(now_ms.saturating_sub(of.since_ms));
     format!("operation {number} {action}es {endpoints} at {at}, for {since}")
 }

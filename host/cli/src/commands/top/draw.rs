@@ -75,7 +75,9 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     let queue = status.queue.unwrap_or_default();
     let oldest = passed(queue.oldest_waiting_ms);
     let rates = app.rates;
-    let (decisions, changes, calls) = (rates.decisions, rates.changes, rates.calls);
+    let decisions = rates.decisions;
+    let changes = rates.changes;
+    let calls = rates.calls;
     let events = format!("{decisions:.1} decisions/s, {changes:.1} changes/s, {calls:.1} calls/s");
     let effect = or_dash(rates.effect.map(|seconds| format!("{seconds:.2} s")));
     vec![
@@ -167,7 +169,8 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
-    let (created, destroyed) = (key.created, key.destroyed);
+    let created = key.created;
+    let destroyed = key.destroyed;
     let mut lines = vec![
         Line::default(),
         Line::styled(printable(&key.key), Style::new().add_modifier(Modifier::BOLD)),

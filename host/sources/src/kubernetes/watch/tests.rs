@@ -77,13 +77,19 @@ fn lists_in_a_circle_grow_rare_whatever_came_before_each_error() {
         lasted: SHORT * 2,
         ..ended()
     };
-    let pauses: Vec<_> = (0..20).map(|_| history.after(&expired).0).collect();
+    let pauses: Vec<_> = (0..20).map(|_| history.after(&expired).pause).collect();
     assert_eq!(pauses, (0..20).map(Some).collect::<Vec<_>>());
     let lived = Ended {
         lasted: LASTED,
         ..expired
     };
-    assert_eq!(history.after(&lived), (None, false));
+    assert_eq!(
+        history.after(&lived),
+        Next {
+            pause: None,
+            list: false
+        }
+    );
     assert_eq!(history.failures, 0);
 }
 
@@ -96,7 +102,7 @@ fn whatever_fails_five_times_in_a_row_is_listed() {
     };
     for failing in [refused, ended] {
         let mut history = History::default();
-        let lists: Vec<bool> = (0..11).map(|_| history.after(&failing()).1).collect();
+        let lists: Vec<bool> = (0..11).map(|_| history.after(&failing()).list).collect();
         let expected: Vec<bool> = (1..12).map(|failures| failures == 5 || failures == 10).collect();
         assert_eq!(lists, expected);
     }
@@ -109,14 +115,20 @@ fn whatever_fails_five_times_in_a_row_is_listed() {
         advanced: true,
         ..ended()
     };
-    assert_eq!(history.after(&good), (None, false));
-    assert!(!history.after(&refused()).1, "in a row");
+    assert_eq!(
+        history.after(&good),
+        Next {
+            pause: None,
+            list: false
+        }
+    );
+    assert!(!history.after(&refused()).list, "in a row");
 }
 
 #[test]
 fn watches_that_are_cut_at_once_are_asked_for_again_within_seconds() {
     let mut history = History::default();
-    let pauses: Vec<_> = (0..5).map(|_| history.after(&ended()).0).collect();
+    let pauses: Vec<_> = (0..5).map(|_| history.after(&ended()).pause).collect();
     assert_eq!(pauses, [0, 1, 1, 1, 1].map(Some));
 }
 
@@ -129,10 +141,16 @@ fn watches_that_stay_silent_lead_to_a_list() {
     };
     for received in [true, false, false, false, false] {
         let next = history.after(&Ended { received, ..silent() });
-        assert_eq!(next, (None, false));
+        assert_eq!(
+            next,
+            Next {
+                pause: None,
+                list: false
+            }
+        );
     }
-    assert!(history.after(&silent()).1);
-    assert!(!history.after(&silent()).1, "counted anew");
+    assert!(history.after(&silent()).list);
+    assert!(!history.after(&silent()).list, "counted anew");
 }
 
 #[tokio::test]
