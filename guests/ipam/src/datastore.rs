@@ -1,4 +1,5 @@
-//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines, and writes.
+//! The guest's state, and what all of its calls share: the names of metrics, the time of a call, the gauges after it,
+//! log lines, and writes.
 //!
 //! A change is written to the store as one entry, or as a whole checkpoint if the store is out of step or has its
 //! maximum of entries. The caller decides what a failed write means for the change.

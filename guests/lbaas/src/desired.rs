@@ -169,6 +169,7 @@ impl DesiredState<'_> {
                 let index = (self.targets).binary_search_by(|target| words::compare(target.name, name));
                 let index = index.ok()?;
                 let target = &self.targets.get(index)?.text;
+                // In any spelling.
                 let is_there = words::are_same(&found.ip, target)
                     || Address::parse(&found.ip).is_some_and(|address| address.to_string() == *target);
                 let is_same = found.port == port.internal && found.check == CHECK && is_there;

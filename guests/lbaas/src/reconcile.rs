@@ -170,6 +170,7 @@ impl<W: World> Reconcile<'_, W> {
         done.send(self.world, ("trueup_lbaas_reset_total", "kind"));
         end.map_or(Ok(()), Err)?;
         for (balancer, failed, updating) in resets {
+            // One with an error keeps that.
             self.close(balancer, Error::RecoveryPending([failed, updating].concat()));
         }
         Ok(())

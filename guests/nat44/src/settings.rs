@@ -1,4 +1,4 @@
-//! The operator's settings and their defaults.
+//! The operator's settings and their defaults, and the interface out of the cluster that follows from them.
 
 use std::collections::BTreeSet;
 

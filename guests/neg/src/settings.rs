@@ -85,6 +85,7 @@ impl Settings {
                 .unwrap_or(500),
             min_retry_delay_ms: given.value("min_retry_delay_ms", MS_ABOVE_0, from_1).unwrap_or(5000),
             max_retry_delay_ms: (given.value("max_retry_delay_ms", MS_ABOVE_0, from_1)).unwrap_or(600_000),
+            // Asked for below, since the error is the first wrong one in this order.
             max_retries: 15,
         };
         let (least_ms, most_ms) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);

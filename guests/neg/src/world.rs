@@ -1,4 +1,5 @@
-//! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
+//! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics. And how
+//! metrics are sent: never a delta of 0. The names of those that several places send are here, too.
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ use crate::transaction::{POD_SUBNETS, Table};
 pub(crate) struct Change<'c> {
     /// The table's family.
     pub(crate) family: Family,
+    /// True if the transaction first creates the table anew.
     pub(crate) with_base: bool,
     gone_elements: Vec<(Map, Vec<(Key, &'c Verdict)>)>,
     new_chains: Vec<&'c str>,

@@ -1,4 +1,4 @@
-//! One instance: this node's number, its view of the others, and its own published addresses.
+//! One instance: this node's number, its view of the others, and its own published addresses. And its text.
 //!
 //! Each public function is an export of the world. It decides before it changes anything: an error leaves the view as
 //! it was.

@@ -51,8 +51,11 @@ impl<'de> Deserialize<'de> for Address {
 }
 
 /// For types that are texts in JSON and contain an address.
-pub(crate) fn parsed<'de, T, D: Deserializer<'de>>(given: D, parse: fn(&str) -> Option<T>) -> Result<T, D::Error> {
-    let text = String::deserialize(given)?;
+pub(crate) fn parsed<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    parse: fn(&str) -> Option<T>,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
     let invalid = || serde::de::Error::custom(format_args!("{} is no address", text::quoted(&text)));
     parse(&text).ok_or_else(invalid)
 }
