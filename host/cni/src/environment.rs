@@ -18,20 +18,19 @@ const IF_NAME_BYTES_MAX: usize = 15;
 /// The variables of the call, by name. `CNI_PATH` is not read: this plugin calls no other. `CNI_NETNS` is required for
 /// ADD and CHECK; its value is not used. `CNI_ARGS` is for the log, and for the pod's name.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Variables(pub(crate) BTreeMap<OsString, OsString>);
+pub(crate) struct Variables(pub(crate) BTreeMap<&'static str, OsString>);
 
 impl Variables {
     /// Those of this process.
     pub(crate) fn of_process() -> Self {
-        Self(env::vars_os().collect())
+        let names = ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS"];
+        let set = names.map(|name| Some((name, env::var_os(name)?)));
+        Self(set.into_iter().flatten().collect())
     }
 
     /// The value of a variable; empty if it is not set.
     pub(crate) fn get(&self, name: &str) -> &OsStr {
-        self.0
-            .get(OsStr::new(name))
-            .map(OsString::as_os_str)
-            .unwrap_or_default()
+        self.0.get(name).map(OsString::as_os_str).unwrap_or_default()
     }
 
     /// `namespace/name` of the pod, as kubelet's runtimes put it into `CNI_ARGS`. `None` if either is missing.
@@ -170,7 +169,7 @@ mod tests {
             ("CNI_NETNS", netns),
         ];
         let set = all.into_iter().filter(|(_, value)| *value != "unset");
-        Variables(set.map(|(name, value)| (name.into(), value.into())).collect())
+        Variables(set.map(|(name, value)| (name, value.into())).collect())
     }
 
     /// The message of a refused environment.
@@ -182,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_pod_is_named_where_the_arguments_name_both_parts() {
-        let pod = |args: &str| Variables([("CNI_ARGS".into(), args.into())].into()).pod();
+        let pod = |args: &str| Variables([("CNI_ARGS", args.into())].into()).pod();
         let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=7";
         assert_eq!(pod(args).as_deref(), Some("default/web-0"));
         for none in ["", ";", "K8S_POD_NAME=web-0", "K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0"] {
@@ -271,10 +270,10 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_utf_8_is_refused_where_it_is_needed_as_text() {
-        let with_bytes = |names: &[&str]| {
+        let with_bytes = |names: &[&'static str]| {
             let mut all = variables("ADD", "c1", "eth0", "/ns");
             let bytes = || OsString::from_vec(vec![b'c', 0xff]);
-            all.0.extend(names.iter().map(|name| (name.into(), bytes())));
+            all.0.extend(names.iter().map(|name| (*name, bytes())));
             all
         };
         for name in ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME"] {

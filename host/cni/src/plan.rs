@@ -164,7 +164,7 @@ mod tests {
             ("CNI_IFNAME", "eth0"),
             ("CNI_NETNS", "/ns"),
         ];
-        Variables(all.map(|(name, value)| (name.into(), value.into())).into())
+        Variables(all.map(|(name, value)| (name, value.into())).into())
     }
 
     fn configuration(version: &str, more: Value) -> Value {
@@ -190,7 +190,7 @@ mod tests {
         let code =
             |variables: &Variables, input: &str| plan(variables, Input::parse(input.as_bytes())).unwrap_err().code;
         let mut no_id = variables("ADD");
-        no_id.0.remove(std::ffi::OsStr::new("CNI_CONTAINERID"));
+        no_id.0.remove("CNI_CONTAINERID");
         assert_eq!(code(&variables("PAINT"), "{"), 4, "the command before the JSON");
         assert_eq!(code(&no_id, "{"), 4, "the environment before the JSON");
         assert_eq!(code(&variables("ADD"), "{"), 6, "the JSON before the version");

@@ -163,15 +163,15 @@ mod tests {
 
     #[test]
     fn the_log_gets_one_line_with_the_pods_arguments() {
-        let command = ("CNI_COMMAND".into(), "ADD".into());
+        let command = ("CNI_COMMAND", "ADD".into());
         let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
-        let variables = Variables([command, ("CNI_ARGS".into(), args.into())].into());
+        let variables = Variables([command, ("CNI_ARGS", args.into())].into());
         let error = CniError::new(11, "no address\nis free").about("net/c1/eth0");
         assert_eq!(
             log_line(&variables, &text_of(&error)),
             "trueup-cni: ADD: no address is free (net/c1/eth0; code 11) [K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0]"
         );
-        let long = Variables([("CNI_ARGS".into(), "ä".repeat(5000).into())].into());
+        let long = Variables([("CNI_ARGS", "ä".repeat(5000).into())].into());
         assert_eq!(
             log_line(&long, "x").chars().count(),
             "trueup-cni: x []".len() + ARGS_CHARS_MAX

@@ -117,10 +117,13 @@ macro_rules! bindings {
     };
 }
 
-/// Defines `WORLD`, alone also as `WORLDS`, and `link`: the type of an instance, the type of a linked guest, the type
-/// that adds the imports, then the exports by name, each with its arguments, interface and function. Defines the type
-/// of the arguments if they are listed after it. If all exports share one interface, it is given once, after the types,
-/// of which those of `bindings!` are then named.
+/// Defines `WORLD`, `WORLDS` with it alone, and `link`, and implements [`Dispatch`].
+///
+/// Takes the world's name; the type of an instance, the type of a linked guest, and the type that adds the imports;
+/// then the exports by name, each with the type of its arguments, its interface and its function. If fields follow the
+/// type of the arguments, it is defined here. If all exports share one interface, that is given once, before them; the
+/// types are then the two that `bindings!` generates. `imports` and `exports` name interfaces without `trueup:` and
+/// version.
 #[macro_export]
 macro_rules! world {
     (

@@ -161,7 +161,7 @@ impl Publisher {
         Some(folder.join(&key.namespace).join(format!("{}.json", key.name)))
     }
 
-    /// Changes a Service of a cluster that is ours and has this UID.
+    /// Changes a Service that is ours and has this UID. Without a cluster there is nothing to change.
     async fn write_if_ours(
         &self,
         key: &Key,
