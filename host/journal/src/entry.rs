@@ -99,6 +99,9 @@ pub struct By {
     pub n: Option<u64>,
 }
 
+/// The other guest's question that a call answers, and what the call is about where its arguments do not name it.
+pub type Origin<'a> = (Option<&'a By>, Option<&'a str>);
+
 /// A question of the guest, and its answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -31,12 +31,12 @@ mod writer;
 pub use accepted::{Accepted, Rule};
 pub use difference::{DIFFERENCES_SHOWN_MAX, Difference, Differing, differences_under, path_below, render_differences};
 pub use divergence::{Asked, Divergence, Outcome, Reads, Tally};
-pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header, calls, first_asks};
+pub use entry::{Ask, By, Call, Ending, Entry, Event, FORMAT, Header, Origin, calls, first_asks};
 pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{
     SegmentFile, guest_dir, instance_dir, key_of, path_component, segment_files, segment_numbers, segment_path,
 };
 pub use interrupted::{GivenAgain, Interrupted};
 pub use reader::{ReadError, Scan, Segment, Torn};
-pub use tape::{AskedAnew, Kind, Origin, Question, Questions, Tape, TapeError};
+pub use tape::{AskedAnew, Kind, Question, Questions, Tape, TapeError};
 pub use writer::{Journal, JournalError, Opened, Options, Sync};

@@ -7,8 +7,7 @@ use std::io::Write;
 
 use serde_json::value::RawValue;
 
-use crate::entry::{Ending, Header};
-use crate::tape::Origin;
+use crate::entry::{Ending, Header, Origin};
 
 /// The text between the arguments of a question and its answer.
 pub(crate) const ANSWER: &[u8] = br#","answer":"#;

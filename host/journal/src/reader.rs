@@ -91,7 +91,8 @@ impl Segment {
         };
         let mut scan = Scan::new(name);
         for (entry, line) in segment.entries.iter_mut().zip(2_u64..) {
-            (entry.n, scan.lines) = (first.saturating_add(line - 1), line);
+            entry.n = first.saturating_add(line - 1);
+            scan.lines = line;
             let position = segment.position.then(entry.kind());
             segment.position = position.map_err(|reason| scan.damaged(reason.to_owned()))?;
         }
@@ -137,7 +138,8 @@ impl Segment {
             match (&mut read, event) {
                 (None, Event::Header(header)) => {
                     let mut segment = Self::of(name, n, *header, Vec::new())?;
-                    (segment.header_bytes, segment.bytes) = (bytes, bytes);
+                    segment.header_bytes = bytes;
+                    segment.bytes = bytes;
                     read = Some(segment);
                 }
                 // The scan allows no other first entry.

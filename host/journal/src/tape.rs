@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
-use crate::entry::{Ask, By, Call, Ending, Entry, Header};
+use crate::entry::{Ask, Call, Ending, Entry, Header, Origin};
 use crate::interrupted::GivenAgain;
 use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
@@ -72,9 +72,6 @@ impl From<JournalError> for TapeError {
         }
     }
 }
-
-/// The other guest's question that a call answers, and what the call is about where its arguments do not name it.
-pub type Origin<'a> = (Option<&'a By>, Option<&'a str>);
 
 /// The answer of a recording. `None`: the backend is to be asked.
 type Known<R> = Result<Option<R>, TapeError>;

@@ -61,7 +61,7 @@ impl Decisions {
         let args = serde_json::to_value(args).map_err(unwritable(name))?;
         let found = self.answer(name, &args).and_then(|found| {
             let answer = found.map(|(n, answer)| given(n, name, &answer));
-            answer.transpose().map_err(Some)
+            answer.transpose().map_err(Missing::Otherwise)
         });
         found.map_err(|missing| self.progress.stop(missing))
     }
@@ -86,16 +86,19 @@ impl Decisions {
                 },
                 Kind::Write => self.write(name, &part, &part.object(&question), args)?,
             };
-            from = found.0;
-            answers.push(found.1.ok_or(None)?);
+            let (n, Some(answer)) = found else {
+                return Err(Missing::Ended);
+            };
+            from = n;
+            answers.push(answer);
         }
         let answer = if is_list { joined(&answers) } else { answers.pop() };
-        answer.map(|answer| Some((from, answer))).ok_or(None)
+        answer.map(|answer| Some((from, answer))).ok_or(Missing::Ended)
     }
 
     /// Compares a write with the object's next recorded one.
     fn write(&mut self, name: &str, part: &OnePart, object: &str, args: &Value) -> Result<Recorded, Missing> {
-        let diverged = |n, divergence| Err(Some(Outcome::Diverged { n, divergence }));
+        let diverged = |n, divergence| Err(Missing::Otherwise(Outcome::Diverged { n, divergence }));
         let Some((at, recorded)) = self.recorded.write(object) else {
             if self.progress.is_cut() {
                 return Err(self.undecided(name, args, None));
@@ -122,9 +125,9 @@ impl Decisions {
     /// over.
     fn undecided(&self, name: &str, args: &Value, elsewhere: Option<u64>) -> Missing {
         if self.progress.is_cut() && self.recorded.unmade().is_none() {
-            return None;
+            return Missing::Ended;
         }
-        Some(Outcome::AskedUnrecorded {
+        Missing::Otherwise(Outcome::AskedUnrecorded {
             n: self.progress.next_n(),
             asked: Asked::new(name, args.to_string()),
             elsewhere,

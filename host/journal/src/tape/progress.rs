@@ -215,8 +215,8 @@ impl Progress {
     /// Ends the call at a question without a recorded answer.
     pub(super) fn stop(&mut self, missing: Missing) -> TapeError {
         match missing {
-            Some(outcome) => self.diverge(outcome),
-            None => {
+            Missing::Otherwise(outcome) => self.diverge(outcome),
+            Missing::Ended => {
                 self.cut_short();
                 TapeError::Ended
             }
@@ -259,26 +259,26 @@ impl Progress {
     fn look_up<R: DeserializeOwned>(&mut self, name: &str, args: &[u8]) -> Result<(R, u64), Missing> {
         let asked = || Asked::new(name, String::from_utf8_lossy(args));
         let Some(Entry { n, event }) = self.entry() else {
-            return Err(None);
+            return Err(Missing::Ended);
         };
         let n = *n;
-        let diverged = |divergence| Some(Outcome::Diverged { n, divergence });
+        let diverged = |divergence| Missing::Otherwise(Outcome::Diverged { n, divergence });
         match event {
             Event::Ask(ask) if ask.name == name => {
                 let accepted = compare_args(ask, args, &self.accepted).map_err(diverged)?;
                 let Some(answer) = &ask.answer else {
                     // What ended the call at this question is in the next entry.
                     self.at += 1;
-                    return Err(None);
+                    return Err(Missing::Ended);
                 };
-                Ok((given(n, name, answer).map_err(Some)?, accepted))
+                Ok((given(n, name, answer).map_err(Missing::Otherwise)?, accepted))
             }
             Event::Ask(ask) => Err(diverged(Divergence::Question {
                 recorded: Asked::new(&ask.name, ask.args.get()),
                 asked: asked(),
             })),
-            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Err(None),
-            _ => Err(Some(Outcome::AskedUnrecorded {
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Err(Missing::Ended),
+            _ => Err(Missing::Otherwise(Outcome::AskedUnrecorded {
                 n,
                 asked: asked(),
                 elsewhere: None,
@@ -344,8 +344,12 @@ fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<Str
     Some(format!("`{name}` was {how} at entry {}: {text}", entry.n))
 }
 
-/// Why a question has no recorded answer: the guest deviates. `None`: the recording ends here.
-pub(super) type Missing = Option<Outcome>;
+/// Why a question has no recorded answer.
+pub(super) enum Missing {
+    /// The recording ends here.
+    Ended,
+    Otherwise(Outcome),
+}
 
 /// How the arguments of a question, or the endings of a call, compare. `Ok`: they are the same (0), or they differ as
 /// rules allow (1).

@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Origin, TapeError, unwritable};
+use super::{TapeError, unwritable};
 use crate::divergence::Asked;
-use crate::entry::{Ask, Ending, Entry, Header, Kind, Position};
+use crate::entry::{Ask, Ending, Entry, Header, Kind, Origin, Position};
 use crate::interrupted::GivenAgain;
 use crate::line;
 use crate::writer::Journal;
