@@ -181,7 +181,8 @@ async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>]
 }
 
 fn no_grant(missing: &NoGrant) -> Finding {
-    let (add, guest) = (&missing.add, missing.guest);
+    let guest = missing.guest;
+    let add = &missing.add;
     let next = format!("add `{add}` to `grants` of [guests.{guest}], as a part of what is there of that name");
     let check = format!("grants {guest}");
     Finding::wrong(check, Mark::Failed, Problem::new(missing, next))

@@ -69,8 +69,8 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         problems.extend(manager.each().filter_map(|(managed, _)| managed.refused()));
         problems.extend(manager.each().filter_map(|(managed, _)| {
             let waiting = managed.active.quotas.holdings.waiting()?;
-            let (guest, objects) = (managed.name, waiting.text("objects"));
-            let wants = format!("waits for an approval to destroy {objects}");
+            let guest = managed.name;
+            let wants = format!("waits for an approval to destroy {}", waiting.text("objects"));
             Some(format!("guest `{guest}` {wants}: trueup approve {guest}"))
         }));
     }

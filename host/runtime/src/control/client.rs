@@ -115,11 +115,11 @@ fn unreachable(state_dir: &Path, why: impl fmt::Display) -> SetupError {
     SetupError::Failed(match StateLock::taken(state_dir).ok().flatten().flatten() {
         Some(pid) => format!(
             "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or runs with \
-                 `--once`; see its log"
+             `--once`; see its log"
         ),
         None => format!(
             "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or the \
-                 folder was moved; else start one with `trueup run`"
+             folder was moved; else start one with `trueup run`"
         ),
     })
 }

@@ -75,9 +75,12 @@ async fn rollback(State(host): Shared, Of(guest): Of<String>, Body(body): Body<R
 
 async fn shadow_start(State(host): Shared, Of(guest): Of<String>, Body(body): Body<StartShadow>) -> Answer<Status> {
     let reference = reference(&body.reference)?;
-    let (strict, afresh) = (body.strict, body.afresh);
-    let start = async move { host.manager.shadow_start(&guest, &reference, strict, afresh).await };
-    done(start).await
+    done(async move {
+        host.manager
+            .shadow_start(&guest, &reference, body.strict, body.afresh)
+            .await
+    })
+    .await
 }
 
 async fn shadow_stop(State(host): Shared, Of(guest): Of<String>) -> Answer<Status> {

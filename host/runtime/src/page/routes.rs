@@ -184,11 +184,9 @@ struct Listing {
     from: usize,
     #[serde(default)]
     count: usize,
-    /// Of a position: the decision with this entry, or the first one at this time or later. Of a comparison with
-    /// another guest: that decision, or the segment at this position.
+    /// Of a position: the decision with this entry, or the first one at this time or later.
     n: Option<u64>,
     at_ms: Option<u64>,
-    segment: Option<usize>,
     /// Of the overview.
     #[serde(default)]
     columns: u64,
@@ -385,7 +383,15 @@ async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Answ
     .await?
 }
 
-async fn against(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer<Comparison> {
+#[derive(Deserialize)]
+struct AgainstOf {
+    r: String,
+    /// A decision. Without it, the segment at this position.
+    n: Option<u64>,
+    segment: Option<usize>,
+}
+
+async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Answer<Comparison> {
     let Some(other) = source.other_guest() else {
         let why = "there is no other guest to hold it against; give one with `--against`";
         return Err(Refused::not_found(why));

@@ -14,16 +14,27 @@ use super::index::{DECISIONS_MAX, Index};
 use super::newest::{self, Cache, Newest};
 use crate::http::{Refused, off_thread};
 
-/// Memory limits for open recordings: how many have an index (opening another one evicts the least recently used
-/// index), and how many decisions of one are listed.
-type Bounds = (usize, usize);
+/// Memory limits for open recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    /// The maximum number of recordings with an index. Opening another one evicts the least recently used index.
+    indexed_max: usize,
+    /// Further decisions of a recording are not listed.
+    decisions_max: usize,
+}
 
 /// For a process that does nothing else: several recordings side by side, 200 MB for the largest.
-const ALONE: Bounds = (8, DECISIONS_MAX);
+const ALONE: Bounds = Bounds {
+    indexed_max: 8,
+    decisions_max: DECISIONS_MAX,
+};
 
 /// Inside an active host, which a page reader must not drive out of memory: at most 40 MB. There are two indexes, so
 /// that switching between two recordings does not read both again. `trueup journal serve` lists more.
-const IN_A_HOST: Bounds = (2, 200_000);
+const IN_A_HOST: Bounds = Bounds {
+    indexed_max: 2,
+    decisions_max: 200_000,
+};
 
 /// How long a look at the files remains valid: new entries appear quickly, and many requests at once cost one look.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -105,19 +116,19 @@ impl Source {
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let known = self.0.found.lock().get(id).cloned();
         let recording = known.or_else(|| self.recordings().remove(id))?;
-        let (indexed_max, decisions_max) = self.0.bounds;
+        let bounds = self.0.bounds;
         let mut opened = self.0.opened.lock();
         let known = opened.extract_if(.., |(known, _)| known == id).next();
         let known = known.filter(|(_, known)| known.path == recording.path);
         let fresh = || Opened {
             path: recording.path,
-            index: RwLock::new(Index::of_at_most(decisions_max)),
+            index: RwLock::new(Index::of_at_most(bounds.decisions_max)),
             growth: Mutex::default(),
             looked: Mutex::default(),
         };
         let answer = known.map_or_else(|| Arc::new(fresh()), |(_, known)| known);
         opened.push((id.to_owned(), Arc::clone(&answer)));
-        if opened.len() > indexed_max {
+        if opened.len() > bounds.indexed_max {
             opened.remove(0);
         }
         Some(answer)
@@ -146,6 +157,7 @@ impl Opened {
             return;
         }
         *looked = Some(Instant::now());
+        drop(looked);
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Some(mut growth) = this.growth.try_lock() {

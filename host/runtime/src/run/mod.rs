@@ -193,42 +193,46 @@ async fn run(
         RunMode::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
     let (management, wanted) = Management::new(config, &host_context);
-    let (mut kinds, leadership, client, inputs, around) = set_up(config, &host_context, extent, leading).await?;
+    let mut setups = set_up(config, &host_context, extent, leading).await?;
     // A run that ends by itself has checked this before it listed anything.
-    let client = client.filter(|_| extent == RunMode::UntilStopped);
+    let client = setups.client.filter(|_| extent == RunMode::UntilStopped);
     let context = RunContext::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
-        leadership,
+        leadership: setups.leadership,
         context: &context,
         report: tell,
         source_is_reported: false,
         error_states: None,
-        inputs,
+        inputs: setups.inputs,
     };
     let mut loops = Vec::new();
-    for (kind, ready) in &mut kinds {
+    for (kind, ready) in &mut setups.kinds {
         let reads_source = kind.reads_source();
         let reports_source = reads_source && !begin.source_is_reported;
         loops.push((kind.name(), reports_source, ready.begin(&mut begin)?));
         begin.source_is_reported |= reads_source;
     }
-    let ended = to_its_end(loops, begin, (wanted, reads, around), stop).await?;
+    let ended = to_its_end(loops, begin, (wanted, reads, setups.around), stop).await?;
     if let Some(admin) = admin {
         admin.stop().await;
     }
-    for (_, ready) in kinds {
+    for (_, ready) in setups.kinds {
         ready.stop().await;
     }
     Ok(ended)
 }
 
-/// What the loops need before they begin: each kind of work, the leader state, the client for the API server of the
-/// source, an input for each loop that reads the source, and what the run looks at beside its loops.
-type Setups<'c> = (Kinds<'c>, Leadership, Option<kube::Client>, Vec<Input>, Around);
-
-/// The kinds of work that a configuration names, ready to begin.
-type Kinds<'c> = Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>;
+/// What the loops need before they begin.
+struct Setups<'c> {
+    kinds: Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
+    leadership: Leadership,
+    /// For the API server of the source.
+    client: Option<kube::Client>,
+    /// One for each loop that reads the source.
+    inputs: Vec<Input>,
+    around: Around,
+}
 
 /// What a run looks at beside its loops.
 type Around = (Option<Kubernetes>, Option<Arc<Election>>);
@@ -279,7 +283,13 @@ async fn set_up<'c>(
         cluster = input.cluster.clone();
         inputs.push(input);
     }
-    Ok((kinds, leadership, client, inputs, (cluster, leading.election())))
+    Ok(Setups {
+        kinds,
+        leadership,
+        client,
+        inputs,
+        around: (cluster, leading.election()),
+    })
 }
 
 /// The leader state: that of the configuration before, if it fits this one.
@@ -305,7 +315,13 @@ async fn to_its_end(
     (wanted, reads, around): Beside,
     stop: impl AsyncFnOnce(&HostContext),
 ) -> Result<Ended, SetupError> {
-    let (mut management, context, tell) = (begin.management, begin.context, begin.report);
+    let Begin {
+        mut management,
+        context,
+        report: tell,
+        error_states,
+        ..
+    } = begin;
     let (config, host_context) = (management.config, management.host_context);
     for problem in management.problems.drain(..) {
         tell(Event::Problem(problem));
@@ -320,7 +336,7 @@ async fn to_its_end(
     if !context.is_once() {
         let socket = admin::own_socket(&control::socket(&config.state_dir)).await?;
         // A task of its own answers while the loops are busy.
-        serving.spawn(control::serve(socket, Arc::clone(&manager), reads, begin.error_states));
+        serving.spawn(control::serve(socket, Arc::clone(&manager), reads, error_states));
     }
     let stopped = async {
         stop(host_context).await;
