@@ -105,8 +105,7 @@ pub struct SimServer<T, C> {
     pub listen: SocketAddr,
     /// Where the token is that it accepts. Default: that of the backend.
     pub token: T,
-    /// Its settings but for the token. Load balancers default to those of `[adapter.lbaas]`, the seed to the host's.
-    pub server: C,
+    pub(super) server: C,
 }
 
 /// Where a host notes the address of its simulated server, which a `listen` with port 0 does not say.
@@ -130,8 +129,15 @@ pub(super) struct KeyedWorld<A, S, C, T, K> {
     pub(super) read_sim: ReadSim<A, Served<S, C>, T, K>,
 }
 
-/// Where a backend's server is: whether it is one over HTTP, its `url`, and whether it is the simulated one.
-pub(super) type At<'u> = (bool, Option<&'u str>, bool);
+/// Where a backend's server is.
+#[derive(Clone, Copy)]
+pub(super) struct At<'u> {
+    /// Whether `kind` says that it is one over HTTP.
+    pub(super) is_remote: bool,
+    pub(super) url: Option<&'u str>,
+    /// Whether it is the simulated one.
+    pub(super) at_sim: bool,
+}
 
 /// Reads the simulated server's section: its token, and its other settings.
 type ReadSim<A, B, T, K> = fn(&mut Section<'_>, Beside<'_, A, B>) -> Option<(T, K)>;
@@ -206,7 +212,11 @@ impl<A: DeserializeOwned + Data, S: Calls, C: Data, T: Data, K: Data> World for 
             let (kind, in_file) = backend.kind(&[self.kind, "simulated"], None);
             let url = read_url(&mut backend);
             let at_sim = url.is_none() && sim.is_present;
-            let at = (kind == self.kind, url.as_ref().map(|(url, _)| url.as_str()), at_sim);
+            let at = At {
+                is_remote: kind == self.kind,
+                url: url.as_ref().map(|(url, _)| url.as_str()),
+                at_sim,
+            };
             let (settings, credentials) = (self.read_backend)(&mut backend, at);
             if kind == "simulated" && in_file {
                 goes_alone(&backend, &sim, self.kind);

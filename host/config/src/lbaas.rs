@@ -53,6 +53,17 @@ impl Calls for Settings {
     }
 }
 
+impl LbaasSim {
+    /// The server's settings. It accepts `token`. Its load balancers default to those of `[adapter.lbaas]`, its seed to
+    /// the host's.
+    pub fn server(&self, token: impl Into<String>) -> ServerConfig {
+        ServerConfig {
+            token: token.into().into(),
+            ..self.server.clone()
+        }
+    }
+}
+
 /// The sections about load balancers.
 pub const LBAAS: &dyn World = &KeyedWorld {
     plain: PlainWorld {
@@ -94,13 +105,13 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     })
 }
 
-fn read_backend(section: &mut Section<'_>, (_, url, _): At<'_>) -> (Settings, ()) {
+fn read_backend(section: &mut Section<'_>, at: At<'_>) -> (Settings, ()) {
     /// Up to an hour: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
 
     let default = Settings::default();
     let settings = Settings {
-        url: url.map_or(default.url, str::to_owned),
+        url: at.url.map_or(default.url, str::to_owned),
         token: read_token(section).unwrap_or(default.token),
         // More connections than this to one Engine would look like an attack.
         max_concurrent_requests: section.whole("max_concurrent_requests", default.max_concurrent_requests, 1..=1000),

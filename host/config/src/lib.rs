@@ -230,8 +230,9 @@ impl Config {
     /// Each component of its guests that may decide at some point, with its required signatures.
     pub fn references(&self) -> Vec<(Reference, &Verify)> {
         let guests = self.guests().into_iter();
-        let all = guests.flat_map(|(_, guest)| guest.references().zip(std::iter::repeat(&guest.verify)));
-        all.map(|(reference, verify)| (reference.clone(), verify)).collect()
+        let references =
+            guests.flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)));
+        references.collect()
     }
 
     /// Lets every guest destroy anything without an approval.

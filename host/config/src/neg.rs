@@ -143,15 +143,25 @@ pub enum CredentialsAt {
 /// `[sim.compute]`: a simulated Compute Engine that the host starts. Without a token it accepts any.
 pub type ComputeSim = SimServer<Option<TokenAt>, ServerConfig>;
 
-fn read_backend(section: &mut Section<'_>, (is_remote, url, at_sim): At<'_>) -> (Settings, CredentialsAt) {
+impl ComputeSim {
+    /// The server's settings. It accepts `token`, or any if that is `None`.
+    pub fn server(&self, token: Option<String>) -> ServerConfig {
+        ServerConfig {
+            token: token.map(Into::into),
+            ..self.server.clone()
+        }
+    }
+}
+
+fn read_backend(section: &mut Section<'_>, at: At<'_>) -> (Settings, CredentialsAt) {
     let project = read_project(section, "project");
-    if is_remote && project.is_none() && !section.has("project") {
+    if at.is_remote && project.is_none() && !section.has("project") {
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
-    let credentials = read_credentials(section, at_sim);
+    let credentials = read_credentials(section, at.at_sim);
     // A placeholder never leaves this crate: the missing key is already reported.
     let mut settings = read_settings(section, Settings::new(project.unwrap_or_default()));
-    if let Some(url) = url {
+    if let Some(url) = at.url {
         url.clone_into(&mut settings.endpoint);
     }
     (settings, credentials)

@@ -175,7 +175,8 @@ fn the_quickstart_fits_together() {
         TokenAt::File(folder.join("token")),
         "it lets in the backend's token"
     );
-    let balancers: Vec<_> = sim.server.load_balancers.iter().collect();
+    let server = sim.server("token");
+    let balancers: Vec<_> = server.load_balancers.iter().collect();
     assert_eq!(
         balancers,
         lbaas(&config).adapter.load_balancers.iter().collect::<Vec<_>>()
@@ -194,7 +195,7 @@ fn without_a_url_the_backend_follows_the_simulated_engine() {
     let config = load(&format!("{LEAST}[sim.lbaas]\n"), &[]).unwrap();
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
-    assert_eq!(sim.server.seed, 1, "the host's");
+    assert_eq!(sim.server("").seed, 1, "the host's");
     let bound = "127.0.0.1:12345".parse().unwrap();
     assert_eq!(anexia(&config).settings(Some(bound)).url, "http://127.0.0.1:12345");
 

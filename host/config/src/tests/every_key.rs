@@ -120,7 +120,8 @@ backoff_max_ms = 500
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:9480".parse().unwrap());
     assert_eq!(sim.token, TokenAt::Variable("SIM_TOKEN".to_owned()));
-    let server = &sim.server;
+    let server = sim.server("secret");
+    assert_eq!(server.token, "secret".into());
     assert_eq!(server.state_file, Some(folder.join("engine.json")));
     assert_eq!(server.load_balancers, ["lb-1", "lb-2"]);
     assert_eq!((server.settle_ms, server.latency_ms, server.seed), (12, 13, 16));

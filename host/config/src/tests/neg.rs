@@ -126,7 +126,8 @@ status = 503
         "http://127.0.0.1:9481/prefix"
     );
     assert_eq!(sim.token, Some(token), "it lets in the backend's token");
-    let server = &sim.server;
+    let server = sim.server(Some("secret".to_owned()));
+    assert_eq!(server.token, Some("secret".into()));
     assert_eq!((server.operation_ms, server.wait_ms, server.latency_ms), (1, 2, 3));
     assert_eq!(server.rate_limit_per_second.map(|limit| limit.get()), Some(4));
     assert!(!server.retry_after);

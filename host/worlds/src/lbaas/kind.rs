@@ -70,9 +70,8 @@ impl Kind for OfServices {
                 Some(sim) => {
                     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
                     let engine = ServerConfig {
-                        token: token.trim().to_owned().into(),
                         is_trial: host_context.plans(),
-                        ..sim.server.clone()
+                        ..sim.server(token.trim())
                     };
                     let engine = trueup_sims::lbaas::start(engine, sim.listen).await;
                     let on = (config, host_context);

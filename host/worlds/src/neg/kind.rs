@@ -60,8 +60,7 @@ impl Kind for OfNegs {
                 Some(sim) => {
                     let read = |at| read_token(at, "the simulated Compute Engine's token");
                     let token = sim.token.as_ref().map(read).transpose()?;
-                    let mut server = sim.server.clone();
-                    server.token = token.map(|token| token.trim().into());
+                    let mut server = sim.server(token.map(|token| token.trim().to_owned()));
                     server.is_trial = host_context.plans();
                     let server = trueup_sims::compute::start(server, sim.listen).await;
                     let on = (config, host_context);
