@@ -274,3 +274,18 @@ fn the_saved_call_counts_until_it_ended_and_the_longer_record_wins() {
         "{error}"
     );
 }
+
+#[test]
+fn a_saved_call_is_written_as_it_was_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("interrupted.json");
+    let answers = r#"[{"ask":"log.write","args":{"a": 1},"answer":null},{"ask":"b.c","args":{},"answer":{"Ok":1.50}}]"#;
+    let text = format!(r#"{{"at_ms":5,"call":"syncer.sync","args":{{}},"answers":{answers}}}"#);
+    std::fs::write(&path, &text).unwrap();
+    let saved = Interrupted::find(dir.path(), None, anew).unwrap().unwrap();
+    saved.keep(dir.path()).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    std::fs::write(&path, text.replace(r#","answer":null"#, "")).unwrap();
+    let error = Interrupted::find(dir.path(), None, anew).unwrap_err().to_string();
+    assert!(error.contains("missing field `answer`"), "{error}");
+}
