@@ -2,6 +2,8 @@
 //!
 //! A name is used in full or not at all: a truncated name is no interface, or that of another pod.
 
+use std::fmt;
+
 /// The maximum length of an interface's name, in bytes: the limit of the VPP agent. The limit of Linux is 15, but only
 /// the agent's renderers use interfaces.
 const INTERFACE_BYTES_MAX: usize = 63;
@@ -9,8 +11,7 @@ const INTERFACE_BYTES_MAX: usize = 63;
 const UID: &str = "{uid}";
 
 /// A name with placeholders: `tap-{namespace}-{name}`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
@@ -50,6 +51,13 @@ impl Pattern {
         // No name or namespace has a brace in it, and the uid comes last.
         let filled = self.0.replace("{namespace}", namespace).replace("{name}", name);
         (!uid.is_empty() || !self.0.contains(UID)).then(|| filled.replace(UID, uid))
+    }
+}
+
+impl fmt::Display for Pattern {
+    /// The original text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

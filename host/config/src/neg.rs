@@ -4,6 +4,7 @@
 //!
 //! This module never reads a token or a key: [`CredentialsAt`] says where to find them.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -124,20 +125,27 @@ impl Calls for Settings {
 }
 
 /// Where the host's credentials for Compute Engine are.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialsAt {
     /// `token_file` or `token_env`: a token that is sent unchanged.
-    #[error("{0}")]
     Token(TokenAt),
     /// `credentials_file`: the key of a service account.
-    #[error("the key file `{}`", .0.display())]
     KeyFile(PathBuf),
     /// No key is set: the host uses the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
-    #[error("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server")]
     ApplicationDefault,
     /// No key is set, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
-    #[error("none: [sim.compute] lets in any")]
     Simulated,
+}
+
+impl fmt::Display for CredentialsAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(token) => token.fmt(f),
+            Self::KeyFile(path) => write!(f, "the key file `{}`", path.display()),
+            Self::ApplicationDefault => f.write_str("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server"),
+            Self::Simulated => f.write_str("none: [sim.compute] lets in any"),
+        }
+    }
 }
 
 /// `[sim.compute]`: a simulated Compute Engine that the host starts. Without a token it accepts any.

@@ -243,9 +243,10 @@ fn read_service<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: R
     let (is_list, renderers, unlisted) = renderers;
     if is_present && renderers.is_empty() {
         let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
-        match is_list {
-            true => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
-            false => service.wrong(text),
+        if is_list {
+            adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out");
+        } else {
+            service.wrong(text);
         }
     }
     let guest = Guest::read(service);

@@ -3,6 +3,7 @@
 //! `[admin]` adds HTTP addresses to the control socket. The data names every Service and address, so only this machine
 //! may read it. Liveness and metrics, which a kubelet and Prometheus read from outside, have their own address.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -18,14 +19,21 @@ pub struct Admin {
 }
 
 /// An address to listen on.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminAt {
     /// On loopback. Port 0 takes a free port.
-    #[error("{0}")]
     Tcp(SocketAddr),
     /// On a unix socket, for the host's user and root.
-    #[error("unix:{}", .0.display())]
     Unix(PathBuf),
+}
+
+impl fmt::Display for AdminAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 pub(super) fn read_admin(mut section: Section<'_>) -> Admin {

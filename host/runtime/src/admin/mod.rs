@@ -69,11 +69,11 @@ impl Reads {
 
 /// Health and metrics: safe to serve to any client.
 pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
-    let health = Router::new().route("/healthz", get(health::healthz));
-    let health = health.route("/readyz", get(health::readyz));
-    health
-        .route("/metrics", get(metrics::metrics))
-        .with_state(Arc::clone(reads))
+    let routes = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics));
+    routes.with_state(Arc::clone(reads))
 }
 
 /// Every read-only route.
