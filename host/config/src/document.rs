@@ -39,10 +39,15 @@ pub(super) struct Document<'d> {
     offered: RefCell<BTreeSet<String>>,
 }
 
-/// One line for the operator: its line of the file, and its text. Problems without a line come first. If the problem is
-/// that a key or section is missing, also which one: if it was suggested in place of an unknown one, that report
-/// suffices.
-type Problem = (Option<usize>, String, Option<String>);
+/// One line for the operator. Problems without a line of the file come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    line: Option<usize>,
+    text: String,
+    /// Set if the problem is that this key or section is missing. If it was suggested in place of an unknown one, that
+    /// report suffices.
+    missing: Option<String>,
+}
 
 /// A value and where it was given. If two values exclude each other, the one from the stronger layer wins.
 pub(super) struct Given<'d> {
@@ -212,7 +217,7 @@ impl<'d> Document<'d> {
     }
 
     pub(super) fn push(&self, line: Option<usize>, text: String, missing: Option<String>) {
-        self.problems.borrow_mut().push((line, text, missing));
+        self.problems.borrow_mut().push(Problem { line, text, missing });
     }
 
     /// The line in the file, counted from 1 as in editors.
@@ -230,10 +235,10 @@ impl<'d> Document<'d> {
         }
         let mut problems = self.problems.borrow().clone();
         let offered = self.offered.borrow();
-        problems.retain(|(_, _, missing)| !missing.as_ref().is_some_and(|key| offered.contains(key)));
+        problems.retain(|problem| !problem.missing.as_ref().is_some_and(|key| offered.contains(key)));
         problems.sort();
         problems.dedup();
-        problems.into_iter().map(|(_, text, _)| text).collect()
+        problems.into_iter().map(|problem| problem.text).collect()
     }
 
     /// Names the variable only: its value may be a secret.
