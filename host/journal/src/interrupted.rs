@@ -18,7 +18,6 @@ use crate::divergence::Asked;
 use crate::entry::{Ask, Entry, Event, calls};
 use crate::folder::failed;
 use crate::reader::{ReadError, Segment};
-use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 use trueup_base::regular;
 use trueup_base::replace::{self, Durable, replace_file};
@@ -39,6 +38,9 @@ pub struct Interrupted {
     /// Its answered questions, in order.
     pub answers: Vec<Ask>,
 }
+
+/// Returns by a question's name whether it is answered live in any case.
+pub type AskedAnew = fn(&str) -> bool;
 
 /// How far a repeated call got with its recorded answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

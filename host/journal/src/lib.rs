@@ -36,7 +36,7 @@ pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{
     SegmentFile, guest_dir, instance_dir, key_of, path_component, segment_files, segment_numbers, segment_path,
 };
-pub use interrupted::{GivenAgain, Interrupted};
+pub use interrupted::{AskedAnew, GivenAgain, Interrupted};
 pub use reader::{ReadError, Scan, Segment, Torn};
-pub use tape::{AskedAnew, Kind, Question, Questions, Tape, TapeError};
+pub use tape::{Kind, Question, Questions, Tape, TapeError};
 pub use writer::{Journal, JournalError, Opened, Options, Sync};

@@ -20,13 +20,12 @@ use serde_json::value::RawValue;
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
 use crate::entry::{Ask, Call, Ending, Entry, Header, Origin};
-use crate::interrupted::GivenAgain;
+use crate::interrupted::{AskedAnew, GivenAgain};
 use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
 use decisions::Decisions;
 use progress::Progress;
 pub use questions::{Kind, Question, Questions};
-pub use recording::AskedAnew;
 use recording::{Again, Recording, Sink};
 
 /// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.

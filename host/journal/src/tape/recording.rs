@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::{TapeError, unwritable};
 use crate::divergence::Asked;
 use crate::entry::{Ask, Ending, Entry, Header, Kind, Origin, Position};
-use crate::interrupted::GivenAgain;
+use crate::interrupted::{AskedAnew, GivenAgain};
 use crate::line;
 use crate::writer::Journal;
 
@@ -182,9 +182,6 @@ impl Sink {
         }
     }
 }
-
-/// Returns by a question's name whether it is answered live in any case.
-pub type AskedAnew = fn(&str) -> bool;
 
 #[derive(Debug)]
 pub(super) struct Again {

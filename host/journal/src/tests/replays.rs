@@ -12,6 +12,8 @@ pub(super) const CALL: &str = r#"{"n":1,"at_ms":9,"call":"r.reconcile","args":{"
 const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"answer":{"Ok":[1]}}"#;
 const CREATE: &str = r#"{"n":3,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#;
 const RESULT: &str = r#"{"n":4,"result":{"Ok":{"created":1}}}"#;
+/// A call that ended, with every line of its recording.
+const RECORDED: [&str; 4] = [CALL, GET, CREATE, RESULT];
 
 /// Replays the one call of `recording`: the guest asks these questions, and ends so if it was not stopped before.
 /// Returns the outcome, and what stopped the guest.
@@ -86,7 +88,7 @@ fn check(lines: &[&str], asks: &[(&str, Value)], ending: Ending, told: &str) {
 #[test]
 fn the_same_is_identical_and_gets_the_recorded_answers() {
     let told = "identical: 1 call, 5 entries";
-    check(&[CALL, GET, CREATE, RESULT], &[get(), create(80)], result(1), told);
+    check(&RECORDED, &[get(), create(80)], result(1), told);
     let mut tape = Tape::replay(segment(&[r#"{"n":1,"ask":"a.b","args":{},"answer":[1,"x"]}"#]), "");
     let answer: (u32, String) = asked(&mut tape, "a.b", &json!({})).unwrap();
     assert_eq!(answer, (1, "x".to_owned()));
@@ -96,38 +98,27 @@ fn the_same_is_identical_and_gets_the_recorded_answers() {
 
 #[test]
 fn another_argument_diverges_at_its_entry_field_by_field() {
-    check(
-        &[CALL, GET, CREATE, RESULT],
-        &[get(), create(81)],
-        result(1),
-        "diverged at entry 3: `api.create`\n  args.specs[0].Bind.port: recorded 80, replayed 81",
-    );
+    let told = "diverged at entry 3: `api.create`\n  args.specs[0].Bind.port: recorded 80, replayed 81";
+    check(&RECORDED, &[get(), create(81)], result(1), told);
 }
 
 #[test]
 fn another_question_diverges_and_both_are_told() {
-    check(
-        &[CALL, GET, CREATE, RESULT],
-        &[create(80)],
-        result(1),
-        "diverged at entry 2\n  recorded: api.get {\"refs\":[\"x\"],\"deep\":true}\n  \
-         asked:    api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}",
-    );
+    let told = "diverged at entry 2\n  recorded: api.get {\"refs\":[\"x\"],\"deep\":true}\n  \
+         asked:    api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}";
+    check(&RECORDED, &[create(80)], result(1), told);
 }
 
 #[test]
 fn another_result_diverges_at_the_ending() {
+    let told = "diverged at entry 4: `r.reconcile`\n  result.Ok.created: recorded 1, replayed 2";
+    check(&RECORDED, &[get(), create(80)], result(2), told);
+    let told = "diverged at entry 4: `r.reconcile`\n  recorded: result {\"Ok\":{\"created\":1}}\n  replayed: trap \"unreachable\"";
     check(
-        &[CALL, GET, CREATE, RESULT],
-        &[get(), create(80)],
-        result(2),
-        "diverged at entry 4: `r.reconcile`\n  result.Ok.created: recorded 1, replayed 2",
-    );
-    check(
-        &[CALL, GET, CREATE, RESULT],
+        &RECORDED,
         &[get(), create(80)],
         Ending::Trap("unreachable".into()),
-        "diverged at entry 4: `r.reconcile`\n  recorded: result {\"Ok\":{\"created\":1}}\n  replayed: trap \"unreachable\"",
+        told,
     );
 }
 
@@ -155,7 +146,7 @@ fn an_edited_answer_diverges_where_something_depends_on_it() {
 
 #[test]
 fn an_answer_of_another_type_diverges_at_its_entry() {
-    let mut tape = Tape::replay(segment(&[CALL, GET, CREATE, RESULT]), DIGEST);
+    let mut tape = Tape::replay(segment(&RECORDED), DIGEST);
     tape.next_call().unwrap();
     let answer = asked::<u32>(&mut tape, "api.get", &get().1);
     assert!(matches!(answer, Err(TapeError::Diverged)));
@@ -178,18 +169,10 @@ fn a_question_after_the_recorded_end_was_never_recorded() {
 
 #[test]
 fn questions_that_were_not_asked_are_unused() {
-    check(
-        &[CALL, GET, CREATE, RESULT],
-        &[get()],
-        result(1),
-        "1 entry unused from entry 3 on",
-    );
-    check(
-        &[CALL, GET, CREATE, RESULT],
-        &[],
-        result(0),
-        "2 entries unused from entry 2 on\n  result.Ok.created: recorded 1, replayed 0",
-    );
+    let told = "1 entry unused from entry 3 on";
+    check(&RECORDED, &[get()], result(1), told);
+    let told = "2 entries unused from entry 2 on\n  result.Ok.created: recorded 1, replayed 0";
+    check(&RECORDED, &[], result(0), told);
     let started = r#"{"n":1,"ask":"log.write","args":{},"answer":null}"#;
     let mut tape = Tape::replay(
         segment(&[started, r#"{"n":2,"at_ms":0,"call":"a.b","args":{}}"#]),
@@ -306,12 +289,7 @@ fn a_trap_is_compared_by_its_text_where_the_guest_is_the_recorded_one() {
 
 #[test]
 fn an_outcome_is_told_in_json_too() {
-    let (outcome, _) = replay(
-        segment(&[CALL, GET, CREATE, RESULT]),
-        DIGEST,
-        &[get(), create(81)],
-        result(1),
-    );
+    let (outcome, _) = replay(segment(&RECORDED), DIGEST, &[get(), create(81)], result(1));
     assert_eq!(
         serde_json::to_value(&outcome).unwrap(),
         json!({

@@ -32,6 +32,13 @@ fn names(objects: &Objects) -> Vec<String> {
     objects.iter().map(|(reference, _)| reference.name.clone()).collect()
 }
 
+/// The reading is complete, and has one object, `a`.
+#[track_caller]
+fn assert_only_a(reading: &Folder) {
+    let read = (names(&reading.now.objects), reading.is_complete());
+    assert_eq!(read, (vec!["a".to_owned()], true));
+}
+
 /// The problems, without the path of the folder.
 fn said(folder: &TempDir, problems: &[Problem]) -> Vec<String> {
     let prefix = format!("{}/", folder.path().display());
@@ -153,10 +160,7 @@ fn a_file_is_read_once_it_keeps_still() {
     assert_eq!(reading.look(2_300), Some(50));
     assert!(reading.now.objects.is_empty());
     assert_eq!(reading.look(2_350), None);
-    assert_eq!(
-        (names(&reading.now.objects), reading.is_complete()),
-        (vec!["a".to_owned()], true)
-    );
+    assert_only_a(&reading);
 }
 
 #[test]
@@ -191,10 +195,7 @@ fn a_file_cut_short_and_written_again_was_never_empty() {
     write(&folder, "a.yaml", &format!("{}# longer\n", service("a")));
     assert_eq!(reading.look(3_000), Some(QUIET_MS));
     assert_eq!(reading.look(3_200), None);
-    assert_eq!(
-        (names(&reading.now.objects), reading.is_complete()),
-        (vec!["a".to_owned()], true)
-    );
+    assert_only_a(&reading);
 }
 
 #[test]

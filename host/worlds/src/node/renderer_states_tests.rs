@@ -47,6 +47,15 @@ impl World {
         }
     }
 
+    /// The second of two renderers refused the first resync, and now gets one of its own.
+    fn in_a_resync() -> Self {
+        let mut world = Self::new(2);
+        world.call(&resync(&[]), &[1]).unwrap_err();
+        world.call(&resync(&[]), &[]).unwrap();
+        world.begin_resync(1);
+        world
+    }
+
     fn give(&mut self, renderer: usize, call: &Call) {
         self.has[renderer].get_or_insert_with(Expected::default).take(call);
     }
@@ -227,10 +236,7 @@ fn changes_during_a_resync_follow_it_without_another_resync() {
 
 #[test]
 fn another_resync_makes_up_for_what_was_missed_before_it() {
-    let mut world = World::new(2);
-    world.call(&resync(&[]), &[1]).unwrap_err();
-    world.call(&resync(&[]), &[]).unwrap();
-    world.begin_resync(1);
+    let mut world = World::in_a_resync();
     world.call(&add("b", 2), &[]).unwrap();
     world.call(&resync(&[("c", 3)]), &[]).unwrap();
     world.call(&add("d", 4), &[]).unwrap();
@@ -240,10 +246,7 @@ fn another_resync_makes_up_for_what_was_missed_before_it() {
 
 #[test]
 fn who_missed_too_much_is_told_everything_once_more() {
-    let mut world = World::new(2);
-    world.call(&resync(&[]), &[1]).unwrap_err();
-    world.call(&resync(&[]), &[]).unwrap();
-    world.begin_resync(1);
+    let mut world = World::in_a_resync();
     for port in 0..=u16::try_from(MISSED_MAX).unwrap() {
         world.call(&add("a", port), &[]).unwrap();
     }

@@ -1,6 +1,7 @@
 //! From objects to the desired state: one statement per test.
 
 use serde_json::{Value, json};
+use trueup_sources::ObjectRef;
 
 use super::*;
 use crate::slices::testing::merge;
@@ -213,6 +214,12 @@ fn a_service_that_went_away_desires_nothing_under_its_old_uid() {
     );
 }
 
+/// A change of an object, and the objects before it.
+fn changed(reference: ObjectRef, was: Option<&Object>, now: Option<&Object>) -> (Change, Objects) {
+    let now = now.cloned();
+    (Change { reference, now }, was.into_iter().cloned().collect())
+}
+
 #[test]
 fn a_change_of_a_service_affects_it_where_it_is_or_was_ours() {
     let ours = service(json!({}));
@@ -226,11 +233,7 @@ fn a_change_of_a_service_affects_it_where_it_is_or_was_ours() {
         (Some(&other), None, false),
         (None, None, false),
     ] {
-        let before: Objects = was.into_iter().cloned().collect();
-        let change = Change {
-            reference: ours.reference(),
-            now: now.cloned(),
-        };
+        let (change, before) = changed(ours.reference(), was, now);
         assert_eq!(affects_key(&change, &before), affects, "{was:?} {now:?}");
     }
 }
@@ -256,11 +259,7 @@ fn a_change_of_a_node_concerns_servers_where_load_balancers_see_it() {
         (None, Some(&plain), true),
         (Some(&plain), None, true),
     ] {
-        let before: Objects = was.into_iter().cloned().collect();
-        let change = Change {
-            reference: plain.reference(),
-            now: now.cloned(),
-        };
+        let (change, before) = changed(plain.reference(), was, now);
         assert_eq!(concerns_servers(&change, &before), concerned, "{was:?} {now:?}");
     }
 }

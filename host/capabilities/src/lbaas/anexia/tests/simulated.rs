@@ -20,6 +20,13 @@ async fn start(config: ServerConfig) -> (Server, Anexia) {
     (sim, engine)
 }
 
+/// What an Engine with this configuration is asked for comes true.
+async fn comes_true(config: ServerConfig) {
+    let (_sim, engine) = start(config).await;
+    let created = build(&engine).await;
+    assert_true(&engine, &created).await;
+}
+
 /// With small pages, so that lists have several.
 fn engine_of(sim: &Server) -> Anexia {
     let url = format!("http://{}", sim.local_addr());
@@ -164,13 +171,11 @@ async fn a_service_lives_and_dies() {
 
 #[tokio::test]
 async fn lists_without_types_are_read_all_the_same() {
-    let (_sim, engine) = start(ServerConfig {
+    let config = ServerConfig {
         resource_type_in_lists: false,
         ..ServerConfig::default()
-    })
-    .await;
-    let created = build(&engine).await;
-    assert_true(&engine, &created).await;
+    };
+    comes_true(config).await;
 }
 
 #[tokio::test]
@@ -202,14 +207,12 @@ async fn whatever_goes_wrong_leaves_no_orphan_and_nothing_twice() {
     for faults in cases {
         println!("{faults:?}");
         // Nothing here waits for the end of a limit.
-        let (_sim, engine) = start(ServerConfig {
+        let config = ServerConfig {
             retry_after: false,
             faults,
             ..ServerConfig::default()
-        })
-        .await;
-        let created = build(&engine).await;
-        assert_true(&engine, &created).await;
+        };
+        comes_true(config).await;
     }
 }
 
