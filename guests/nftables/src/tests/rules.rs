@@ -296,6 +296,7 @@ fn every_change_needs_an_accepted_resync_and_other_calls_need_none() {
     assert_eq!(renderer.update_service(&mut world, id("web"), web("")), none);
     assert_eq!(renderer.delete_service(&mut world, id("web")), none);
     assert_eq!(world.record.metrics.len(), 0);
+    crate::STATE.set(Some(renderer));
     assert_eq!(Exports::update_node_port_services(Vec::new(), vec![web("")]), Ok(()));
     assert_eq!(
         Exports::update_local_frontend_ifs(Vec::new(), vec!["a".to_owned()]),
