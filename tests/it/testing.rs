@@ -58,7 +58,7 @@ fn what_was_seen_is_written_in_place_of_what_was_expected() {
     assert!(
         refused
             .stderr
-            .contains("all.yaml:18: the expectation holds a comment, which would be lost; change it by hand"),
+            .contains("all.yaml:14: the expectation holds a comment, which would be lost; change it by hand"),
         "{refused}"
     );
     assert_eq!(refused.last_line(), "0 passed, 1 failed");

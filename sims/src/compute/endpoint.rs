@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use serde::de::Error as _;
@@ -47,7 +46,8 @@ struct Sent {
     ip_address: Option<Ipv4Addr>,
     #[serde(deserialize_with = "address")]
     ipv6_address: Option<Ipv6Addr>,
-    port: Option<NonZeroU16>,
+    #[serde(deserialize_with = "port")]
+    port: Option<u16>,
     annotations: BTreeMap<String, String>,
 }
 
@@ -129,9 +129,15 @@ fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> 
         instance: sent.instance.rsplit('/').next().unwrap_or_default().to_owned(),
         ip: sent.ip_address,
         ipv6: sent.ipv6_address,
-        port: sent.port.map(NonZeroU16::get),
+        port: sent.port,
         annotations: sent.annotations,
     })
+}
+
+fn port<'de, D: Deserializer<'de>>(sent: D) -> Result<Option<u16>, D::Error> {
+    let number = u16::deserialize(sent).ok().filter(|number| *number > 0);
+    let wrong = || D::Error::custom("It must be a whole number from 1 to 65535.");
+    number.map(Some).ok_or_else(wrong)
 }
 
 /// Empty text is no address.
