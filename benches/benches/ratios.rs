@@ -119,7 +119,7 @@ fn boundary(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     };
     compare("an empty guest call, against a direct Rust call", empty, direct_of_call);
     compare(
-        "an empty import (`clock.now-ms` of a clock that stands still), against the same",
+        "an empty import (`clock.now-ms` of a stopped clock), against the same",
         asked,
         direct_of_import,
     );
