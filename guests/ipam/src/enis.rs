@@ -210,7 +210,12 @@ impl Datastore {
         EniInfos {
             total_ips: total,
             assigned_ips: assigned,
-            enis: (self.memory.enis().iter().map(|(key, eni)| self.eni_info(key, eni))).collect(),
+            enis: self
+                .memory
+                .enis()
+                .iter()
+                .map(|(key, eni)| self.eni_info(key, eni))
+                .collect(),
         }
     }
 

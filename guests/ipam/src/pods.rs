@@ -110,7 +110,7 @@ impl Datastore {
     /// it.
     fn found(&self, key: &Key) -> Option<Ipv4Addr> {
         let own = self.memory.address_of(key);
-        own.or_else(|| (self.memory).address_of(&Key::migrated(&key.fields().container_id)))
+        own.or_else(|| self.memory.address_of(&Key::migrated(&key.fields().container_id)))
     }
 
     fn device_number(&self, address: Ipv4Addr) -> i32 {

@@ -37,7 +37,9 @@ impl Settings {
             compact_after: given.whole("compact_after", 0..=1_000_000).unwrap_or(1000),
             cooling: Cooling::of_ms(given.whole("cooling_period_ms", 0..=DAY_MS).unwrap_or(30_000)),
             min_eni_lifetime_ms: given.whole("min_eni_lifetime_ms", 0..=DAY_MS).unwrap_or(60_000),
-            holds_unknown: (given.word("unknown_allocations", &[("drop", false), ("hold", true)])).unwrap_or(false),
+            holds_unknown: given
+                .word("unknown_allocations", &[("drop", false), ("hold", true)])
+                .unwrap_or(false),
         };
         given.end_in_words(settings, "; known: ", |was, must_be| format!("{was} is not {must_be}"))
     }

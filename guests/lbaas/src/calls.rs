@@ -89,7 +89,8 @@ pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
     for (address, port) in common.unwrap_or_default() {
         ports_by_address.entry(address).or_default().push(port);
     }
-    (ports_by_address.into_iter())
+    ports_by_address
+        .into_iter()
         .map(|(address, ports)| AddressPorts {
             address: address.to_string(),
             ports,
@@ -98,7 +99,9 @@ pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
 }
 
 fn pairs(own: &Own<'_>) -> BTreeSet<(Address, u16)> {
-    let in_service = (own.iter()).filter(|found| matches!(found.object.state, State::Ok | State::Updating));
+    let in_service = own
+        .iter()
+        .filter(|found| matches!(found.object.state, State::Ok | State::Updating));
     let pair = |found: &Found<'_>| match &found.object.spec {
         Spec::Bind(bind) => Some((Address::parse(&bind.address)?, bind.port)),
         _ => None,

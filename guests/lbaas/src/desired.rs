@@ -147,7 +147,9 @@ impl DesiredState<'_> {
         let of_parent = row.and_then(|row| Some((row, self.ports.get(row)?)));
         match spec {
             Spec::Backend(found) => {
-                let row = (self.ports).binary_search_by(|port| words::compare(&port.name, &found.name));
+                let row = self
+                    .ports
+                    .binary_search_by(|port| words::compare(&port.name, &found.name));
                 let is_same = found.mode == Mode::Tcp && found.health_check == HEALTH_CHECK;
                 row.ok().filter(|_| is_same).map(|row| self.cell(row, BACKEND))
             }

@@ -167,6 +167,8 @@ pub(crate) fn global<'i>(settings: &'i Settings, frontends: &'i [String], backen
         forwarding: true,
         nat_interfaces: frontends.chain(backends).chain(out).collect(),
         address_pool: of_uplink.into_iter().chain(of_loopback).collect(),
-        virtual_reassembly: (settings.drop_fragments).then_some(VirtualReassembly { drop_fragments: true }),
+        virtual_reassembly: settings
+            .drop_fragments
+            .then_some(VirtualReassembly { drop_fragments: true }),
     }
 }

@@ -61,7 +61,8 @@ impl Writes {
     }
 
     fn batches(mut self, cache: &Cache) -> Vec<Vec<Operation>> {
-        (self.deletes).retain(|key| !cache.lacks(key) && !self.puts.contains_key(key));
+        self.deletes
+            .retain(|key| !cache.lacks(key) && !self.puts.contains_key(key));
         self.puts.retain(|key, value| !cache.has(key, value));
         let deletes = self.deletes.into_iter().map(Operation::Delete);
         let puts = self.puts.into_iter().map(Operation::Put);

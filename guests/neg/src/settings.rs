@@ -71,7 +71,8 @@ impl Settings {
         let mut settings = Self {
             enable_dual_stack: given.truth("enable_dual_stack").unwrap_or(true),
             migration_wait_ms: given.value("migration_wait_ms", MS, Value::as_u64).unwrap_or(60_000),
-            previous_detach_threshold_ms: (given.value("previous_detach_threshold_ms", MS, Value::as_u64))
+            previous_detach_threshold_ms: given
+                .value("previous_detach_threshold_ms", MS, Value::as_u64)
                 .unwrap_or(300_000),
             fraction_of_migrating_endpoints: given
                 .value("fraction_of_migrating_endpoints", FRACTION, fraction)
@@ -80,11 +81,14 @@ impl Settings {
                 .value("fraction_for_pending_attachment_threshold", THRESHOLD, threshold)
                 .unwrap_or(0.5),
             neg_names: given.value("neg_names", NEG_NAMES, neg_names).unwrap_or_default(),
-            zones: (given.value("zones", "a list of zone names, none empty", zones)).unwrap_or_default(),
-            max_endpoints_per_operation: (given.whole("max_endpoints_per_operation", 1..=ENDPOINTS_PER_OPERATION_MAX))
+            zones: given
+                .value("zones", "a list of zone names, none empty", zones)
+                .unwrap_or_default(),
+            max_endpoints_per_operation: given
+                .whole("max_endpoints_per_operation", 1..=ENDPOINTS_PER_OPERATION_MAX)
                 .unwrap_or(500),
             min_retry_delay_ms: given.value("min_retry_delay_ms", MS_ABOVE_0, from_1).unwrap_or(5000),
-            max_retry_delay_ms: (given.value("max_retry_delay_ms", MS_ABOVE_0, from_1)).unwrap_or(600_000),
+            max_retry_delay_ms: given.value("max_retry_delay_ms", MS_ABOVE_0, from_1).unwrap_or(600_000),
             // Asked for below, since the error is the first wrong one in this order.
             max_retries: 15,
         };

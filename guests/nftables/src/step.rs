@@ -45,7 +45,10 @@ impl<'i> Step<'i> {
             if let Some((_, verdict)) = all.holder(key, &BTreeSet::new()) {
                 step.before.add(key, verdict.clone());
             }
-            let own = (step.claiming.iter()).filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
+            let own = step
+                .claiming
+                .iter()
+                .filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
             let first = own.chain(all.holder(key, &changing)).min_by_key(|&(id, _)| id);
             if let Some((_, verdict)) = first {
                 step.after.add(key, verdict.clone());

@@ -84,7 +84,9 @@ impl NodeSync {
 
     /// This node's id, and the addresses that the database holds of it.
     fn own_record(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Result<(u32, Addresses), Error> {
-        let own = (records.iter()).filter(|(_, record)| record.name == self.settings.node_name);
+        let own = records
+            .iter()
+            .filter(|(_, record)| record.name == self.settings.node_name);
         let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
         if ids.len() > 1 {
             let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");

@@ -142,7 +142,9 @@ impl Wiring {
     pub(crate) fn read(world: &mut impl World, context: NodeContext) -> Self {
         let filled = |text: &&String| !text.is_empty();
         let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
-        let own = (texts.filter_map(|text| parse::address(world, "an address of this node", &[], text))).collect();
+        let own = texts
+            .filter_map(|text| parse::address(world, "an address of this node", &[], text))
+            .collect();
         let mut network = |text: &String| {
             let network = Network::parse(text);
             if network.is_none() && !text.is_empty() {

@@ -108,7 +108,10 @@ pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllo
 pub(crate) fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
-        let data_plane = (node.vpp_ip_addresses.iter()).map(|text| network::without_prefix_len(text));
+        let data_plane = node
+            .vpp_ip_addresses
+            .iter()
+            .map(|text| network::without_prefix_len(text));
         let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
         ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
     }

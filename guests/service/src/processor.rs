@@ -223,7 +223,10 @@ fn port_rows<S: Serializer>(ports: &[ServicePort], serializer: S) -> Result<S::O
 /// The port's name, and for each backend: ip, port, local, host-network
 fn backend_rows<S: Serializer>(backends: &[PortBackends], serializer: S) -> Result<S::Ok, S::Error> {
     let rows = backends.iter().map(|of| {
-        let backends = (of.backends.iter()).map(|of| (&of.ip, of.port, of.local, of.host_network));
+        let backends = of
+            .backends
+            .iter()
+            .map(|of| (&of.ip, of.port, of.local, of.host_network));
         (&of.port_name, backends.collect::<Vec<_>>())
     });
     serializer.collect_seq(rows)

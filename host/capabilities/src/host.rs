@@ -1,4 +1,5 @@
-//! The state of one guest instance on the host's side; and what `wasi` has with and without its cargo feature.
+//! The state of one guest instance on the host's side. It also holds the parts of `wasi` that do not depend on the cargo
+//! feature of that name.
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};

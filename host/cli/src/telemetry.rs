@@ -85,10 +85,7 @@ pub(crate) fn start_plain(default: &str, verbosity: Verbosity) -> Result<(), Str
     };
     let log = log(format, verbosity.filter(default));
     tracing_subscriber::registry().with(log).init();
-    // A simulator does nothing that takes long.
-    if default != LOG_OF_SIMULATOR {
-        verbosity.show_progress(format);
-    }
+    verbosity.show_progress(format);
     Ok(())
 }
 

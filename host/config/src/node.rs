@@ -208,9 +208,14 @@ impl world::Settings for ThisNode {
     }
 }
 
-/// The renderers' sections, removed from `[guests]` before its other keys are checked: whether the adapter lists them,
-/// those that count, and the names of those that the list does not contain.
-type Renderers<'d> = (bool, Vec<(&'static str, Section<'d>)>, Vec<&'static str>);
+/// The sections of renderers, removed from `[guests]` before its other keys are checked.
+struct Renderers<'d> {
+    /// Whether the adapter lists them.
+    is_list: bool,
+    sections: Vec<(&'static str, Section<'d>)>,
+    /// Sections that the list does not contain.
+    unlisted: Vec<&'static str>,
+}
 
 /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
 /// processor.
@@ -235,13 +240,21 @@ fn find_renderers<'d>(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves
         // Only the list is wrong, so do not report the sections that it misses.
         guests.known.extend(&unlisted);
     }
-    (listed.is_some(), sections, unlisted)
+    Renderers {
+        is_list: listed.is_some(),
+        sections,
+        unlisted,
+    }
 }
 
 fn read_service<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<OnService> {
     let is_present = service.is_present;
-    let (is_list, renderers, unlisted) = renderers;
-    if is_present && renderers.is_empty() {
+    let Renderers {
+        is_list,
+        sections,
+        unlisted,
+    } = renderers;
+    if is_present && sections.is_empty() {
         let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
         if is_list {
             adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out");
@@ -251,7 +264,7 @@ fn read_service<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: R
     }
     let guest = Guest::read(service);
     let mut all = Vec::new();
-    for (name, section) in renderers {
+    for (name, section) in sections {
         if !section.is_present {
             let meant = offer(name, unlisted.iter().copied());
             let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");

@@ -2,22 +2,20 @@
 //!
 //! `tape/progress.rs` compares; this file only stores and renders the result.
 
-use std::fmt::Display;
+use std::fmt;
 
 use serde::Serialize;
 use trueup_base::text::counted;
 
 use crate::difference::{Difference, render_differences, shorten, shorten_pair};
 
-/// The outcome of a replay. Its text is one line, followed by details indented by two; no trailing line break.
-#[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
+/// The outcome of a replay.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// The guest asked the same questions and gave the same results.
-    #[error("identical: {}{}", .0, after("; ", .0.reads.as_ref()))]
     Identical(Tally),
     /// As `Identical`, but the recording ends early.
-    #[error("identical as far as recorded: {tally}; {why}{}", after("; ", tally.reads.as_ref()))]
     IdenticalAsFarAsRecorded {
         /// What was compared.
         #[serde(flatten)]
@@ -26,7 +24,6 @@ pub enum Outcome {
         why: String,
     },
     /// The guest behaved differently than in the recording.
-    #[error("diverged at entry {n}{}\n{divergence}", after(": ", divergence.subject()))]
     Diverged {
         /// The entry where it did.
         n: u64,
@@ -35,7 +32,6 @@ pub enum Outcome {
     },
     /// The guest asked a question without a recorded answer. When comparing decisions, this is a read, so the recording
     /// can't show how the guest decides; otherwise the recorded call had ended.
-    #[error("asked something never recorded at entry {n}\n  asked: {asked}{}", after("\n  ", elsewhere.map(answers)))]
     AskedUnrecorded {
         /// The entry where it did: the recorded ending, or the next call.
         n: u64,
@@ -46,7 +42,6 @@ pub enum Outcome {
         elsewhere: Option<u64>,
     },
     /// The guest ended without asking all recorded questions.
-    #[error("{} unused from entry {n} on{}", counted(*count, "entry", "entries"), after("\n", ending.as_ref()))]
     Unused {
         /// The first unused entry.
         n: u64,
@@ -58,9 +53,7 @@ pub enum Outcome {
 }
 
 /// How much was compared and is the same.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{}, {}{}", counted(*calls, "call", "calls"), counted(*entries, "entry", "entries"),
-    after(", ", accepted_differences(*accepted)))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Calls replayed, including an unfinished one.
     pub calls: u64,
@@ -74,12 +67,11 @@ pub struct Tally {
     pub reads: Option<Reads>,
 }
 
-/// The difference at one entry. Its text has lines indented by two, and no trailing line break.
-#[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
+/// The difference at one entry.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Divergence {
     /// The recorded question, with other arguments.
-    #[error("{}", render_differences(differences, "recorded", "replayed", "  ").trim_end_matches('\n'))]
     Args {
         /// The question.
         ask: String,
@@ -87,7 +79,6 @@ pub enum Divergence {
         differences: Vec<Difference>,
     },
     /// Another question.
-    #[error("  recorded: {recorded}\n  asked:    {asked}")]
     Question {
         /// The recorded question.
         recorded: Asked,
@@ -95,13 +86,11 @@ pub enum Divergence {
         asked: Asked,
     },
     /// A write that the recorded call does not have.
-    #[error("  a write that was not recorded: {asked}")]
     Unrecorded {
         /// The guest's write.
         asked: Asked,
     },
     /// A recorded write that the guest did not make.
-    #[error("  a recorded write was not made: {recorded}{}", after(", and ", more(*count)))]
     Unwritten {
         /// The recorded write.
         recorded: Asked,
@@ -109,7 +98,6 @@ pub enum Divergence {
         count: u64,
     },
     /// The recorded answer is invalid for this question.
-    #[error("  the recorded answer can't be given: {reason}")]
     Answer {
         /// The question.
         ask: String,
@@ -117,7 +105,6 @@ pub enum Divergence {
         reason: String,
     },
     /// Another result.
-    #[error("{}", render_differences(differences, "recorded", "replayed", "  ").trim_end_matches('\n'))]
     Result {
         /// The call.
         call: String,
@@ -125,7 +112,6 @@ pub enum Divergence {
         differences: Vec<Difference>,
     },
     /// Another ending, or a trap for another reason.
-    #[error("  recorded: {}\n  replayed: {}", shorten_pair(recorded, replayed).0, shorten_pair(recorded, replayed).1)]
     Ending {
         /// The call.
         call: String,
@@ -137,8 +123,7 @@ pub enum Divergence {
 }
 
 /// Differing reads when comparing decisions.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{}, the first: {first}", counted(*count, "read differs", "reads differ"))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reads {
     /// Reads that one side asked more often than the other.
     pub count: u64,
@@ -156,8 +141,7 @@ impl Reads {
 }
 
 /// A question with its arguments.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{name} {}", shorten(args))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// `interface.function`.
     pub name: String,
@@ -206,7 +190,8 @@ impl Outcome {
 
     /// Whether a call used up its time in the replay but not in the recording.
     pub fn ran_out_of_time(&self) -> bool {
-        matches!(self.divergence(), Some(Divergence::Ending { replayed, .. }) if replayed.starts_with("deadline "))
+        let divergence = self.divergence();
+        matches!(divergence, Some(Divergence::Ending { replayed, .. }) if replayed.starts_with("deadline "))
     }
 
     /// A one-line summary with the first of several differing fields.
@@ -234,31 +219,95 @@ impl Outcome {
     }
 }
 
-/// The value after this text. Empty without one.
-fn after<T: Display>(text: &str, value: Option<T>) -> String {
-    value.map_or_else(String::new, |value| format!("{text}{value}"))
+impl fmt::Display for Outcome {
+    /// One line, followed by details indented by two; no trailing line break.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reads = self.tally().and_then(|tally| tally.reads.as_ref());
+        let reads = reads.map_or_else(String::new, |reads| format!("; {reads}"));
+        match self {
+            Self::Identical(tally) => write!(f, "identical: {tally}{reads}"),
+            Self::IdenticalAsFarAsRecorded { tally, why } => {
+                write!(f, "identical as far as recorded: {tally}; {why}{reads}")
+            }
+            Self::Diverged { n, divergence } => {
+                write!(f, "diverged at entry {n}")?;
+                if let Some(of) = divergence.subject() {
+                    write!(f, ": `{of}`")?;
+                }
+                write!(f, "\n{divergence}")
+            }
+            Self::AskedUnrecorded { n, asked, elsewhere } => {
+                write!(f, "asked something never recorded at entry {n}\n  asked: {asked}")?;
+                let answers = |n| write!(f, "\n  entry {n} answers it, but not after these writes");
+                elsewhere.map_or(Ok(()), answers)
+            }
+            Self::Unused { n, count, ending } => {
+                write!(f, "{} unused from entry {n} on", counted(*count, "entry", "entries"))?;
+                ending.as_ref().map_or(Ok(()), |divergence| write!(f, "\n{divergence}"))
+            }
+        }
+    }
 }
 
-fn answers(n: u64) -> String {
-    format!("entry {n} answers it, but not after these writes")
-}
-
-fn more(count: u64) -> Option<String> {
-    (count != 1).then(|| format!("{} more", count - 1))
-}
-
-fn accepted_differences(count: u64) -> Option<String> {
-    (count > 0).then(|| counted(count, "accepted difference", "accepted differences"))
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = counted(self.calls, "call", "calls");
+        write!(f, "{calls}, {}", counted(self.entries, "entry", "entries"))?;
+        if self.accepted > 0 {
+            let accepted = counted(self.accepted, "accepted difference", "accepted differences");
+            write!(f, ", {accepted}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Divergence {
     /// The call or question that it is about, if there is only one.
-    fn subject(&self) -> Option<String> {
+    fn subject(&self) -> Option<&str> {
         match self {
-            Self::Args { ask: of, .. } | Self::Answer { ask: of, .. } => Some(format!("`{of}`")),
-            Self::Result { call: of, .. } | Self::Ending { call: of, .. } => Some(format!("`{of}`")),
+            Self::Args { ask, .. } | Self::Answer { ask, .. } => Some(ask),
+            Self::Result { call, .. } | Self::Ending { call, .. } => Some(call),
             Self::Question { .. } | Self::Unrecorded { .. } | Self::Unwritten { .. } => None,
         }
+    }
+}
+
+impl fmt::Display for Divergence {
+    /// Lines indented by two; no trailing line break.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Args { differences, .. } | Self::Result { differences, .. } => {
+                f.write_str(render_differences(differences, "recorded", "replayed", "  ").trim_end_matches('\n'))
+            }
+            Self::Question { recorded, asked } => write!(f, "  recorded: {recorded}\n  asked:    {asked}"),
+            Self::Unrecorded { asked } => write!(f, "  a write that was not recorded: {asked}"),
+            Self::Unwritten { recorded, count } => {
+                write!(f, "  a recorded write was not made: {recorded}")?;
+                match count {
+                    1 => Ok(()),
+                    count => write!(f, ", and {} more", count - 1),
+                }
+            }
+            Self::Answer { reason, .. } => write!(f, "  the recorded answer can't be given: {reason}"),
+            Self::Ending { recorded, replayed, .. } => {
+                let (recorded, replayed) = shorten_pair(recorded, replayed);
+                write!(f, "  recorded: {recorded}\n  replayed: {replayed}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let differ = if self.count == 1 { "differs" } else { "differ" };
+        let reads = counted(self.count, "read", "reads");
+        write!(f, "{reads} {differ}, the first: {}", self.first)
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, shorten(&self.args))
     }
 }
 

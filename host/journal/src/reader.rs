@@ -5,7 +5,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::{io, str};
+use std::{fmt, io, str};
 
 use crate::entry::{Ending, Entry, Event, Header, Position};
 use trueup_base::regular;
@@ -31,8 +31,7 @@ pub struct Segment {
 }
 
 /// The last line of a segment, cut off in the middle by a crash: no action followed from it, so it is left out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{file}` line {line} is torn: its {bytes} bytes are left out")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
     /// The file, or its replacement in messages.
     pub file: String,
@@ -40,6 +39,13 @@ pub struct Torn {
     pub line: u64,
     /// The number of its bytes.
     pub bytes: u64,
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, bytes } = self;
+        write!(f, "`{file}` line {line} is torn: its {bytes} bytes are left out")
+    }
 }
 
 /// Why a segment can't be read.
