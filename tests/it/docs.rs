@@ -163,18 +163,25 @@ fn checkout() -> tempfile::TempDir {
     folder
 }
 
+/// What a session's commands find in their shell.
+const SHELL: &str = r#"
+ip link set lo up
+# Five times as long as the page says: the machine may be slow.
+sleep() { command sleep $(($1 * 5)); }
+# Waits for a line that begins with the word: a minute at most.
+printed() { for _ in $(seq 600); do grep -q "^$1 " "$2" && break; command sleep 0.1; done; }
+"#;
+
 /// A script that types the session: one file of output for each command.
 fn script(session: &[Typed]) -> String {
-    let mut script = "ip link set lo up\n".to_owned();
+    let mut script = SHELL.to_owned();
     for (n, typed) in session.iter().enumerate() {
         let command = &typed.command;
         if typed.is_endless() {
             writeln!(script, "{command} > out/{n} 2>&1 &").unwrap();
             for line in typed.shown.iter().filter(|line| *line != "...") {
                 let word = line.split_whitespace().next().unwrap();
-                // A minute: many times as long as a slow machine needs.
-                let look = format!("grep -q '^{word} ' out/{n}");
-                writeln!(script, "for _ in $(seq 600); do {look} && break; sleep 0.1; done").unwrap();
+                writeln!(script, "printed {word} out/{n}").unwrap();
             }
         } else {
             writeln!(script, "{{ {command}\n}} > out/{n} 2>&1\necho $? > out/{n}.code").unwrap();
