@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_registry::{Builtin, Registry};
-use trueup_scenario::run_all;
+use trueup_scenario::run_named;
 use trueup_work::load::Loader;
 use trueup_worlds::worlds;
 
@@ -29,7 +29,7 @@ async fn every_scenario_of_the_project_passes() {
     let guests = loader.for_scenarios(BTreeMap::new());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
     let mut failures = Vec::new();
-    let summary = run_all(Arc::new(guests), &[folder], |outcome| {
+    let summary = run_named(Arc::new(guests), &[folder], "", |outcome| {
         if outcome.failure.is_some() {
             failures.push(outcome.to_string());
         }

@@ -19,7 +19,7 @@ mod run;
 mod simulated;
 mod stage;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,14 +34,10 @@ pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, Stage, Started, World};
 use trueup_sources::yaml::FieldError;
 
-/// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
+/// Runs every scenario under `paths` whose name contains `text`, a few at a time, and passes each outcome to `report` in
+/// the order of the files.
 ///
 /// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
-pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], report: impl FnMut(&Outcome)) -> Summary {
-    run_named(stage, paths, "", report).await
-}
-
-/// The same for the scenarios whose name contains a text.
 pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, report: impl FnMut(&Outcome)) -> Summary {
     let (mut files, errors) = find::read(paths);
     for file in &mut files {
@@ -102,16 +98,18 @@ async fn run_files(
 }
 
 /// Loads the guests of all scenarios. Returns those that can run.
-async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String>) -> BTreeSet<String> {
-    let scenarios = files.iter().flat_map(|file| &file.scenarios);
-    let guests: BTreeSet<&str> = scenarios.map(|scenario| scenario.guest.as_str()).collect();
-    let mut loaded = BTreeSet::new();
-    for guest in guests {
+async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String>) -> Vec<String> {
+    let places = files.iter().flat_map(|file| {
+        let scenarios = file.scenarios.iter();
+        scenarios.map(|scenario| (scenario.guest.as_str(), (file.path.display(), scenario.line)))
+    });
+    // The place that names a guest first.
+    let guests: BTreeMap<_, _> = places.rev().collect();
+    let mut loaded = Vec::new();
+    for (guest, (file, line)) in guests {
         match stage.load(guest).await {
-            Ok(()) => {
-                loaded.insert(guest.to_owned());
-            }
-            Err(error) => errors.push(format!("guest `{guest}` could not be loaded: {error}")),
+            Ok(()) => loaded.push(guest.to_owned()),
+            Err(error) => errors.push(format!("{file}:{line}: guest `{guest}` could not be loaded: {error}")),
         }
     }
     loaded

@@ -493,7 +493,7 @@ fn a_guest_that_can_not_be_loaded_is_an_error_of_the_run() {
     );
     assert_eq!(
         summary.errors,
-        ["guest `other` could not be loaded: there is `echo` alone"]
+        ["a.yaml:1: guest `other` could not be loaded: there is `echo` alone"]
     );
     assert_eq!(summary.exit_code(), 2);
 }

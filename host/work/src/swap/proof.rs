@@ -193,7 +193,8 @@ pub(crate) async fn self_test(instances: &Instances, proof: &Proof, loader: &Loa
     };
     let stage = loader.for_scenarios(BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
-    let summary = trueup_scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
+    let folders = std::slice::from_ref(folder);
+    let summary = trueup_scenario::run_named(Arc::new(stage), folders, "", |_| ()).await;
     let failure = summary.errors.first().cloned().or_else(|| summary.first_failure());
     let none = || format!("{}: holds no scenario", folder.display());
     match failure.or_else(|| (summary.passed == 0).then(none)) {
