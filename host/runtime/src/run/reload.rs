@@ -50,8 +50,8 @@ impl Reload {
             match self.read_and_check(current, registry).await {
                 Ok(config) => return config,
                 Err(problems) => {
+                    refused(host_context, problems.clone());
                     problems.iter().for_each(|problem| tell(stays(problem)));
-                    refused(host_context, problems);
                 }
             }
         }
