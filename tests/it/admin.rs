@@ -633,12 +633,12 @@ fn top_draws_on_a_terminal_and_gives_it_back() {
     top.wait_for("default/web");
     top.script.stdin.as_mut().unwrap().write_all(b"q").unwrap();
     assert_eq!(top.end(), Some(0), "{}", top.said());
-    assert!(top.said().contains(GIVEN_BACK), "{}", top.said());
+    wait_until("the screen to be given back", || top.said().contains(GIVEN_BACK));
 
     let mut top = Top::start(&site);
     top.wait_for("default/web");
     rustix::process::kill_process(top.process(), rustix::process::Signal::TERM).unwrap();
     assert_eq!(top.end(), Some(0), "{}", top.said());
-    assert!(top.said().contains(GIVEN_BACK), "{}", top.said());
+    wait_until("the screen to be given back", || top.said().contains(GIVEN_BACK));
     host.terminate().0.exits(0);
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use support::{Engine, Ran, SETTLE, Site, ran, trueup, wait_until};
 
@@ -141,7 +142,10 @@ fn services_that_are_replaced_while_the_host_runs_wait_whole() {
     let (engine, site, before) = converged();
     let mut host = site.start("run", &[]);
     host.wait_for("default/web ");
+    // The host reads all edits at once.
+    host.signal(Signal::STOP);
     rename_ports(&site);
+    host.signal(Signal::CONT);
     host.wait_for_warning(REPLACED);
     wait_until("all of them to wait", || {
         let status = trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);

@@ -251,7 +251,7 @@ fn wrong_of(page: &str) -> Vec<String> {
     let mut shell = support::starter("timeout");
     // A session that hangs fails with code 124.
     shell
-        .args(["600", "unshare", "--net", "bash", "-c", &script(&session)])
+        .args(["1800", "unshare", "--net", "bash", "-c", &script(&session)])
         .current_dir(folder.path());
     shell.env("PATH", path).env("TRUEUP_LOG", "off");
     // There is no network. What a guest is built from is what this project is built from.

@@ -57,10 +57,11 @@ fn six_hundred_endpoints_gain_and_lose_a_second_address_in_tenths() {
     let judged = stage.judge();
     // Three zones of 200, 60 at a time: four steps each, there and back.
     assert_eq!((judged.starts, judged.failed, judged.repeats), (24, 0, 0), "{judged}");
-    let shown = shown(&stage);
     let (pods, moved) = (stage.cluster.pods(), 2 * stage.cluster.pods());
-    assert_eq!(shown["attached"], pods + moved, "{shown}");
-    assert_eq!(shown["detached"], moved, "{shown}");
+    stage.wait_until("the status to count all moves", |stage| {
+        let shown = shown(stage);
+        shown["attached"] == pods + moved && shown["detached"] == moved
+    });
     stage.terminate();
     stage.replays(None);
 }

@@ -660,9 +660,7 @@ fn a_host_warns_while_another_one_changes_its_objects() {
     wait_until("it to be over", || !status().stdout.contains(why));
     let ended = host.terminate().0.exits(0);
     let warnings = ended.stderr.lines().filter(|line| line.contains("changed by others"));
-    assert_eq!(
-        warnings.filter(|line| line.contains("default/web")).count(),
-        1,
-        "{ended}"
-    );
+    let warnings = warnings.filter(|line| line.contains("default/web")).count();
+    // One for all corrections, or two if the other host was idle for a resync.
+    assert!((1..=2).contains(&warnings), "{ended}");
 }

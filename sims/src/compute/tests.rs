@@ -61,7 +61,7 @@ async fn errors_are_in_the_apis_shape() {
 #[tokio::test]
 async fn an_operation_is_pending_then_done_and_has_its_effect_then() {
     let config = ServerConfig {
-        operation_ms: 150,
+        operation_ms: 2_000,
         ..ServerConfig::default()
     };
     let sim = start_sim(config).await;

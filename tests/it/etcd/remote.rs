@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, Permission, PermissionType};
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
-use trueup_capabilities::etcd::{Api, Error, Follow, Followed, WatchEnd};
+use trueup_capabilities::etcd::{Api, Error, Follow, Followed, Listing, WatchEnd};
 
 use super::proxy::Proxy;
 use super::server::{Server, pem};
@@ -167,24 +167,39 @@ async fn a_user_where_etcd_has_none_is_told_so() {
     assert!(text.contains("authentication is not enabled"), "{text}");
 }
 
+/// The next listing. On a slow machine an impatient client may get an error before.
+async fn listed(follow: &mut Follow) -> Listing {
+    let told = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Ok(told) = follow.next().await {
+                return told;
+            }
+        }
+    });
+    match told.await.unwrap() {
+        Followed::Listed(listing) => listing,
+        Followed::Changed(changes) => panic!("changes before a listing: {changes:?}"),
+    }
+}
+
 #[needs(etcd)]
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_that_stops_and_starts_loses_nothing() {
     let mut server = Server::start().await;
     let api: Arc<dyn Api> = Arc::new(Etcd::new(impatient(vec![server.url()])));
-    let revision = api.put("/a/1", "1").await.unwrap();
+    let patient = Etcd::new(Settings {
+        request_timeout: Duration::from_secs(60),
+        ..Settings::new(vec![server.url()])
+    });
+    let revision = patient.put("/a/1", "1").await.unwrap();
     let mut follow = Follow::new(Arc::clone(&api), "/a/".to_owned());
-    assert!(matches!(follow.next().await.unwrap(), Followed::Listed(_)));
+    listed(&mut follow).await;
     server.stop();
     assert!(unavailable(api.get("/a/1").await).contains("onnect"));
     let text = unavailable(api.put("/a/1", "2").await);
     assert!(text.starts_with("etcd at `http://127.0.0.1:"), "{text}");
     let waiting = tokio::spawn(async move { (follow.next().await, follow) });
     server.start_again().await;
-    let patient = Etcd::new(Settings {
-        request_timeout: Duration::from_secs(60),
-        ..Settings::new(vec![server.url()])
-    });
     assert_eq!(
         patient.get("/a/1").await.unwrap().unwrap().value,
         "1",
@@ -200,17 +215,7 @@ async fn etcd_that_stops_and_starts_loses_nothing() {
     // The recreated store counts from the beginning, so earlier revisions mean nothing.
     server.stop();
     server.start_empty().await;
-    let told = tokio::time::timeout(PATIENCE, async {
-        loop {
-            // The watch may look for the key before it exists.
-            if let Ok(told) = follow.next().await {
-                return told;
-            }
-        }
-    });
-    let Followed::Listed(listing) = told.await.unwrap() else {
-        panic!("it is listed again")
-    };
+    let listing = listed(&mut follow).await;
     assert_eq!((listing.revision, listing.entries.len()), (1, 0));
 }
 

@@ -211,8 +211,8 @@ fn what_fails_is_tried_again_and_what_began_it_is_still_told() {
     let error = retried["job"]["decisions"][0]["error"].as_str().unwrap();
     assert!(error.contains("not today"), "{error}");
 
-    engine.clear_faults();
     let before = running.truths("default/web");
+    engine.clear_faults();
     wait_until("its success", || running.truths("default/web") > before);
     let explanation = explained(site, "default/web", &[]);
     assert_eq!(causes(&jobs(&explanation)[0])[0].0, "retry");

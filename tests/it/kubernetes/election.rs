@@ -33,6 +33,13 @@ const SHORT: Times = Times {
     retry_period: Duration::from_millis(100),
 };
 
+/// No request is given up with these, though the machine is slow.
+const PATIENT: Times = Times {
+    lease_duration: Duration::from_secs(60),
+    renew_deadline: Duration::from_secs(30),
+    retry_period: Duration::from_millis(100),
+};
+
 /// Starting it blocks, which a task must not do.
 fn server() -> ApiServer {
     tokio::task::block_in_place(ApiServer::start)
@@ -200,7 +207,7 @@ async fn a_killed_holder_is_succeeded_after_its_lease_and_not_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_is_news_and_not_failure() {
     let server = server();
-    let mut one = Campaigner::start(&server, "one", SHORT);
+    let mut one = Campaigner::start(&server, "one", PATIENT);
     one.leads().await;
     let acquired = spec(&server)["acquireTime"].clone();
     let mut labelled = server.get("leases", "default", "trueup").unwrap();
@@ -234,8 +241,8 @@ async fn a_holder_that_can_not_renew_stops_to_lead_before_it_stops_to_act() {
     };
     let mut one = Campaigner::start(&server, "one", times);
     one.leads().await;
-    let before = spec(&server);
     server.go_away();
+    let before = spec(&server);
     one.stands_by().await;
     let left = one.fence.left();
     assert!(
@@ -262,7 +269,7 @@ async fn a_holder_that_can_not_renew_stops_to_lead_before_it_stops_to_act() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_was_lost_renews_nothing_and_ends_nothing() {
     let server = server();
-    let mut one = Campaigner::start(&server, "one", SHORT);
+    let mut one = Campaigner::start(&server, "one", PATIENT);
     one.leads().await;
     server.fault(updates, Fault::AnswerLost, Some(1));
     until("a lost answer", || one.election.status().failures == 1).await;

@@ -442,11 +442,12 @@ fn what_waits_on_the_leader_waits_on_the_next_one_too() {
     let before = engine.objects().len();
     load.delete_calm();
     wait_until("the leader to wait", || waits(&hosts, leader));
-    let left = engine.objects();
-    assert!(2 * left.len() >= before, "{} of {before}", left.len());
 
     let at = Instant::now();
     hosts.hosts[leader].running.take().unwrap().terminate();
+    // What began before the leader waited has come to its end.
+    let left = engine.objects();
+    assert!(2 * left.len() >= before, "{} of {before}", left.len());
     hosts.wait_for_another_turn(at);
     let standby = 1 - leader;
     wait_until("the standby to wait", || waits(&hosts, standby));

@@ -99,8 +99,9 @@ fn what_comes_late_is_done_though_the_caller_went_away() {
     RUNTIME.block_on(async {
         let mut arrives = arrives;
         tokio::select! {
-            sent = caller.send(Method::POST, NODES, "application/json", Some(node("one"))) => panic!("not late: {sent:?}"),
+            biased;
             arrived = arrives.changed() => arrived.unwrap(),
+            sent = caller.send(Method::POST, NODES, "application/json", Some(node("one"))) => panic!("not late: {sent:?}"),
         }
     });
     let begun = Instant::now();

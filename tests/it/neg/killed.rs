@@ -21,7 +21,10 @@ const KILLS: usize = 20;
 /// How often to kill it while Services are edited, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const EDITED_KILLS: u32 = 12;
 
-/// The longest wait for a call, which may not come.
+/// The longest wait for a host's first request.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// The longest wait from there for a call, which may not come.
 const CALL_MAX: Duration = Duration::from_millis(1_500);
 
 /// The calls during which to kill the host, and whether the request has taken effect by then.
@@ -67,20 +70,20 @@ impl Kills {
 /// Starts a host, and returns it inside a call, which never gets its answer; or at any moment.
 fn strike(stage: &Stage, cut: Option<usize>, args: &[&str], random: &mut ChaCha8Rng) -> Started {
     let compute = &stage.compute;
+    let before = compute.requests();
     if let Some((call, when)) = cut.map(|cut| CUTS[cut]) {
         let path = format!("*/{call}");
         compute.fault(&json!({"path": path, "times": 1, "delay_ms": HELD_MS, "when": when}));
-        let mut host = stage.site.start("run", args);
+    }
+    let mut host = stage.site.start("run", args);
+    kills::wait_at_most(START_MAX, &mut host, || compute.requests() > before);
+    if cut.is_some() {
         kills::wait_at_most(CALL_MAX, &mut host, || compute.is_faultless());
         kills::sleep_at_most(100, random);
-        host
     } else {
-        let before = compute.requests();
-        let mut host = stage.site.start("run", args);
-        kills::wait_at_most(CALL_MAX, &mut host, || compute.requests() > before);
         kills::sleep_at_most(500, random);
-        host
     }
+    host
 }
 
 impl kills::Wish for Cluster {

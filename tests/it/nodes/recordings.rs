@@ -23,7 +23,9 @@ fn recorded() -> (Etcd, Manifests, Host) {
     manifests.put_node("node-a", "172.30.1.1");
     manifests.put_service("web", 10, 30080);
     manifests.put_endpoints("web", &["10.1.1.2", "10.1.2.2"]);
-    let config = Config::new("node-a", &manifests).against(&etcd.url());
+    let config = Config::new("node-a", &manifests)
+        .against(&etcd.url())
+        .patient_by_default();
     let mut host = Host::start_new(config.numbered().publishing(&["192.168.16.1/24"]).serving(&RENDERERS));
     assert_eq!(host.wait_for_number(), 1);
     let asked = |host: &Host, question: &str| host.entries("service").asks_of(question).len();

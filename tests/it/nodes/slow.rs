@@ -102,7 +102,7 @@ fn the_time_of_a_slow_packet_filter_is_measured_and_shown() {
         value.unwrap().parse().unwrap()
     };
     let (jobs, calls) = (sum("trueup_decision_seconds"), sum("trueup_guest_call_seconds"));
-    assert!(jobs >= 2.0 && (calls - jobs).abs() < 0.1, "{jobs} of {calls}");
+    assert!(jobs >= 2.0 && (calls - jobs).abs() < 1.0, "{jobs} of {calls}");
     host.terminate().exits(0);
 }
 

@@ -86,7 +86,7 @@ fn replays(host: &Host) -> Ran {
 
 fn both(etcd: &Etcd, manifests: &Manifests) -> Host {
     let config = Config::new("node-a", manifests).against(&etcd.url());
-    let mut host = Host::start_new(config.patient(300).serving(&["nftables", "nat44"]));
+    let mut host = Host::start_new(config.patient(2_000).serving(&["nftables", "nat44"]));
     host.wait_for("1 service rendered by nftables/node-a, nat44/node-a");
     assert_eq!(dnats(etcd), [dnat("web", 10, &["10.1.1.2", "10.1.2.2"])].into());
     host

@@ -23,7 +23,7 @@ const BEGUN_MS: u64 = 1_795_000_000_123;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(&Options {
-        instances_max: 2,
+        instances_max: 16,
         ..Options::default()
     })
     .unwrap()

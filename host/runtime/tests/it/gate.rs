@@ -294,7 +294,7 @@ fn as_if_with(active: &Active, settings: &serde_json::Value) {
             let changed = text.replacen(r#""settings":{}"#, &format!(r#""settings":{settings}"#), 1);
             assert_ne!(text, changed);
             // The gate waits for a hanging candidate no longer than the recorded guest's limit.
-            fs::write(&file.path, changed.replacen(r#""cpu_ms":10000"#, r#""cpu_ms":300"#, 1)).unwrap();
+            fs::write(&file.path, changed.replacen(r#""cpu_ms":10000"#, r#""cpu_ms":1000"#, 1)).unwrap();
         }
     }
 }

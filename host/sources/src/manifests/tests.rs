@@ -376,7 +376,12 @@ async fn a_folder_that_takes_the_path_of_another_is_watched() {
     // The look after these events is over.
     tokio::time::sleep(Duration::from_secs(3)).await;
     write(&parent, "manifests/b.yaml", &service("b"));
-    assert_eq!(changed(&next(&mut batches).await), [("b".to_owned(), true)]);
+    // A look between the two renames finds no folder, which changes nothing.
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        seen = changed(&next(&mut batches).await);
+    }
+    assert_eq!(seen, [("b".to_owned(), true)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -272,12 +272,11 @@ mod tests {
             tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
             "it slept as long as it was to"
         );
-        let wanted = async {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            interrupt.want();
-        };
-        let sleep = tokio::time::timeout(A_WHILE, clock.sleep_ms(3_600_000));
-        let (slept, reached, ()) = tokio::join!(sleep, tokio::time::timeout(A_WHILE, interrupt.reached()), wanted);
+        let mut sleep = std::pin::pin!(clock.sleep_ms(3_600_000));
+        assert!(tokio::time::timeout(A_SHORT_WHILE, sleep.as_mut()).await.is_err());
+        interrupt.want();
+        let slept = tokio::time::timeout(A_WHILE, sleep);
+        let (slept, reached) = tokio::join!(slept, tokio::time::timeout(A_WHILE, interrupt.reached()));
         assert!(slept.is_err() && reached.is_ok());
     }
 

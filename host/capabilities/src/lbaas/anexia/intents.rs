@@ -292,12 +292,12 @@ mod tests {
     async fn what_is_not_there_may_turn_up_until_the_request_is_over() {
         let folder = tempfile::tempdir().unwrap();
         let timeout = Duration::from_millis(300);
-        let open = |folder| Intents::open(Some(folder), timeout).unwrap();
-        let intents = open(folder.path());
+        let impatient = || Intents::open(Some(folder.path()), timeout).unwrap();
+        let intents = impatient();
         let begun = intents.begin(&[backend("a")], &[TAG.to_owned()]).await.unwrap();
         let is_late = |intents: &Intents| intents.of_tag(TAG)[0].1.is_late(Instant::now());
-        let again = open(folder.path());
-        assert!(!is_late(&again));
+        let again = impatient();
+        assert!(!is_late(&open(folder.path())));
         tokio::time::sleep(2 * timeout).await;
         assert!(!is_late(&intents), "it is under way");
         begun.into_iter().for_each(|intent| intents.leave_open(intent));

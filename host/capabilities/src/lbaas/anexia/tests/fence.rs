@@ -366,7 +366,7 @@ async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
 
 /// Set in the child process of the test below: the Engine's URL.
 const STOPPED_URL: &str = "TRUEUP_TEST_STOPPED_URL";
-const STOPPED_LEASE: Duration = Duration::from_secs(1);
+const STOPPED_LEASE: Duration = Duration::from_secs(3);
 
 /// Runs this one test again in a process of its own.
 fn again(test: &str, set: impl FnOnce(&mut Command) -> &mut Command) -> Child {
@@ -379,8 +379,8 @@ fn again(test: &str, set: impl FnOnce(&mut Command) -> &mut Command) -> Child {
 async fn a_process_that_was_stopped_past_its_lease_sends_nothing_more() {
     if let Ok(url) = std::env::var(STOPPED_URL) {
         let fence = Fence::closed();
-        fence.extend_to(fence.now() + STOPPED_LEASE);
         let (engine, _) = fenced(at(&url), &fence);
+        fence.extend_to(fence.now() + STOPPED_LEASE);
         while get_s1(&engine.call()).await.is_ok() {}
         assert!(!fence.may_act());
         return;
