@@ -1,5 +1,5 @@
-//! The state of one guest instance on the host's side. It also holds the parts of `wasi` that do not depend on the cargo
-//! feature of that name.
+//! The state of one guest instance on the host's side. It also holds the parts of `wasi` that do not depend on the
+//! cargo feature of that name.
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};

@@ -34,8 +34,8 @@ pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, Stage, Started, World};
 use trueup_sources::yaml::FieldError;
 
-/// Runs every scenario under `paths` whose name contains `text`, a few at a time, and passes each outcome to `report` in
-/// the order of the files.
+/// Runs every scenario under `paths` whose name contains `text`, a few at a time, and passes each outcome to `report`
+/// in the order of the files.
 ///
 /// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
 pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, report: impl FnMut(&Outcome)) -> Summary {
@@ -103,7 +103,7 @@ async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String
         let scenarios = file.scenarios.iter();
         scenarios.map(|scenario| (scenario.guest.as_str(), (file.path.display(), scenario.line)))
     });
-    // The place that names a guest first.
+    // In reverse, so that a guest keeps the place that names it first.
     let guests: BTreeMap<_, _> = places.rev().collect();
     let mut loaded = Vec::new();
     for (guest, (file, line)) in guests {

@@ -33,7 +33,7 @@ const SHORT: Times = Times {
     retry_period: Duration::from_millis(100),
 };
 
-/// No request is given up with these, though the machine is slow.
+/// With these, even a slow machine answers each request in time.
 const PATIENT: Times = Times {
     lease_duration: Duration::from_secs(60),
     renew_deadline: Duration::from_secs(30),

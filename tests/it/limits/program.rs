@@ -101,7 +101,8 @@ fn a_calm_service_is_served_beside_300_that_hang_or_loop() {
         // All run, or wait for their turn.
         std::thread::sleep(Duration::from_secs(4));
         std::fs::write(manifests.join("late.yaml"), service("calm-late")).unwrap();
-        // It takes a few seconds if nothing else runs. One after another, 300 loops would take 750 s.
+        // It takes a few seconds if nothing else runs. One after another, 300 loops would take 750 s: the wait ends
+        // after 60.
         host.wait_for("default/calm-late");
         let (ran, stopping) = host.terminate();
         assert!(stopping < Duration::from_secs(30), "{guest}: {stopping:?}");
