@@ -341,7 +341,7 @@ pub fn files_under(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A running program; dropping the value kills it.
+/// A running program. Dropping the value kills it, and in a test that fails prints its output.
 pub struct Started {
     child: Child,
     said: TempDir,
@@ -440,9 +440,14 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
+        let ended = self.child.try_wait();
         // It may have ended by itself.
         _ = self.child.kill();
         _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("a program of the test printed this; it ended: {ended:?}");
+            println!("{}{}", self.stdout(), self.stderr());
+        }
     }
 }
 
