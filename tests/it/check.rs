@@ -7,10 +7,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use support::api_server::{ADMIN, ApiServer, Fault};
+use support::api_server::{ADMIN, ApiServer, Asked, Fault};
 use support::{Engine, Ran, Site, program, ran};
 
 /// What a fault is planted in, and what must live as long as it.
@@ -421,6 +422,21 @@ fn without_a_fault_everything_is_ok_and_nothing_changes() {
         written.iter().all(|path| path.ends_with("/selfsubjectaccessreviews")),
         "{written:?}"
     );
+}
+
+#[test]
+fn clocks_are_compared_as_soon_as_their_server_answers() {
+    let server = ApiServer::start();
+    let rights = |asked: &Asked| asked.path.contains("selfsubjectaccessreviews");
+    server.fault(rights, Fault::AnsweredLate(Duration::from_secs(8)), Some(1));
+    let ran = ran(&mut cluster(&server, ADMIN).command).exits(0);
+    let found = findings(&ran);
+    let clock = found.iter().find(|finding| finding["check"] == "clock").unwrap();
+    let text = clock["text"].as_str().unwrap();
+    let seconds = text
+        .strip_prefix("this machine is ")
+        .and_then(|text| text.split_once(" s "));
+    assert!(seconds.unwrap().0.parse::<u64>().unwrap() < 8, "{text}");
 }
 
 #[test]

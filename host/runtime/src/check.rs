@@ -63,12 +63,12 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for error in kinds.filter_map(|(kind, _)| read_state(config, *kind).err()) {
         tell(Finding::wrong("state", Mark::Failed, says_next(&error.to_string())));
     }
-    let clock = match config.source() {
-        Some(Source::Kubernetes(settings)) => kubernetes(config, settings, &needs, &mut tell).await,
+    let mut clocks = Vec::new();
+    match config.source() {
+        Some(Source::Kubernetes(settings)) => clocks.extend(kubernetes(config, settings, &needs, &mut tell).await),
         Some(source @ Source::Manifests(folder)) => manifests(config, source, folder, &mut tell).await,
-        None => None,
-    };
-    let mut clocks = Vec::from_iter(clock.map(|clock| ("the API server".to_owned(), clock)));
+        None => {}
+    }
     match HostContext::of_trial(config, registry, worlds()) {
         Ok(host_context) => guests(config, &host_context, &needs, &mut tell).await,
         Err(error) => {
@@ -98,12 +98,10 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     }
     for server in servers {
         if let Ok(Some(clock)) = clock_of(&server, PATIENCE).await {
-            clocks.push((server, clock));
+            clocks.push(skew(&server, clock));
         }
     }
-    for (server, clock) in clocks {
-        tell(skew(&server, clock, SystemTime::now()));
-    }
+    clocks.into_iter().for_each(tell);
 }
 
 /// Reads what a run of a kind reads first in the state folder.
@@ -235,8 +233,9 @@ fn admin(config: &Config) -> Vec<(&'static str, AdminAt)> {
     all.into_iter().filter_map(|(key, at)| Some((key, at?))).collect()
 }
 
-fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
-    let (apart, direction) = match now.duration_since(clock) {
+/// How far the clock of a server is apart. Call it as soon as the server answers: later checks may take long.
+fn skew(server: &str, clock: SystemTime) -> Finding {
+    let (apart, direction) = match SystemTime::now().duration_since(clock) {
         Ok(apart) => (apart, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };
@@ -353,8 +352,8 @@ async fn unix(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Looks at the manifests in a folder, which have no clock.
-async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'_>) -> Option<SystemTime> {
+/// Looks at the manifests in a folder.
+async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'_>) {
     let check = "manifests";
     let shown = folder.display();
     if let Err(error) = cluster::is_no_clusters(&config.state_dir, source) {
@@ -365,8 +364,7 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'
         Ok((all, _)) => all,
         Err(error) => {
             let next = format!("mkdir -p {shown}, or correct `manifests` in [source]");
-            tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
-            return None;
+            return tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
         }
     };
     for problem in &all.problems {
@@ -382,11 +380,10 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'
         }
         count => tell(Finding::ok(check, format!("{shown}: {count} objects"))),
     }
-    None
 }
 
-/// Looks at a cluster. Returns the API server's clock if it says so.
-async fn kubernetes(config: &Config, settings: &Settings, needs: &[Needs<'_>], tell: Tell<'_>) -> Option<SystemTime> {
+/// Looks at a cluster. Returns what to say of the API server's clock, if its answer has it.
+async fn kubernetes(config: &Config, settings: &Settings, needs: &[Needs<'_>], tell: Tell<'_>) -> Option<Finding> {
     let check = "API server";
     let probe = ClusterProbe::new(settings).await.map_err(|error| {
         let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
@@ -397,7 +394,7 @@ async fn kubernetes(config: &Config, settings: &Settings, needs: &[Needs<'_>], t
         let next = "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
         tell(Finding::wrong(check, Mark::Failed, Problem::new(failed.text, next)));
     });
-    let clock = clock.ok()?;
+    let clock = clock.ok()?.map(|clock| skew("the API server", clock));
     tell(Finding::ok(check, format!("{} answers", probe.server())));
     for (kind, is_needed) in probe.kinds() {
         let version = kind.api_version();

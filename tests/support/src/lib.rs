@@ -41,7 +41,7 @@ pub use running::{Running, SETTLE};
 pub const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
 
 /// On a machine with other work, a process may take long for quick work.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The binary that cargo builds for these tests: beside the folder of the running test.
 pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
