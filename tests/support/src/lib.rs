@@ -446,7 +446,11 @@ impl Drop for Started {
         _ = self.child.wait();
         if std::thread::panicking() {
             println!("a program of the test printed this; it ended: {ended:?}");
-            println!("{}{}", self.stdout(), self.stderr());
+            // A panic in here would end all tests.
+            for name in ["stdout", "stderr"] {
+                let said = fs::read(self.said.path().join(name)).unwrap_or_default();
+                println!("{}", String::from_utf8_lossy(&said));
+            }
         }
     }
 }
