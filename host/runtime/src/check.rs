@@ -233,7 +233,8 @@ fn admin(config: &Config) -> Vec<(&'static str, AdminAt)> {
     all.into_iter().filter_map(|(key, at)| Some((key, at?))).collect()
 }
 
-/// How far the clock of a server is apart. Call it as soon as the server answers: later checks may take long.
+/// How far the clock of a server is from this machine's. Call it as soon as the server answers: time that passes in
+/// between counts as a difference.
 fn skew(server: &str, clock: SystemTime) -> Finding {
     let (apart, direction) = match SystemTime::now().duration_since(clock) {
         Ok(apart) => (apart, "ahead of"),
@@ -382,7 +383,7 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: Tell<'
     }
 }
 
-/// Looks at a cluster. Returns what to say of the API server's clock, if its answer has it.
+/// Looks at a cluster. Returns the finding about the API server's clock; `None` if no answer has the time.
 async fn kubernetes(config: &Config, settings: &Settings, needs: &[Needs<'_>], tell: Tell<'_>) -> Option<Finding> {
     let check = "API server";
     let probe = ClusterProbe::new(settings).await.map_err(|error| {

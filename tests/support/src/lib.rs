@@ -445,7 +445,7 @@ impl Drop for Started {
         _ = self.child.kill();
         _ = self.child.wait();
         if std::thread::panicking() {
-            println!("a program of the test printed this; it ended: {ended:?}");
+            println!("a program of this test (its exit status, if it ended by itself: {ended:?}) printed:");
             // A panic in here would end all tests.
             for name in ["stdout", "stderr"] {
                 let said = fs::read(self.said.path().join(name)).unwrap_or_default();

@@ -45,7 +45,8 @@ impl Running {
         self.host.stdout().matches(&true_line(key)).count()
     }
 
-    /// Edits a manifest and waits until these keys are in sync again.
+    /// Edits a manifest and waits until these keys are in sync again. Call it while none of them is being reconciled,
+    /// as all are after a swap: the line of that turn would end the wait.
     #[track_caller]
     pub fn edit(&self, file: &str, from: &str, to: &str, keys: &[&str]) {
         let before: Vec<usize> = keys.iter().map(|key| self.truths(key)).collect();
