@@ -1,13 +1,19 @@
 //! What would destroy more than half of what a guest holds, and waits for an approval: removals, and changes after
 //! which everything is replaced.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::thread;
+use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::{Engine, Ran, SETTLE, Site, ran, trueup, wait_until};
+use support::{Engine, Ran, SETTLE, Site, Started, ran, trueup, wait_until};
 
-use crate::quickstart::{converged, without};
+use crate::quickstart::{converged, service, without};
 
 /// A run that approves what waits.
 fn ran_with_approval(site: &Site) -> Ran {
@@ -104,6 +110,35 @@ fn a_host_without_counts_waits_before_it_destroys_most() {
         "{ran}"
     );
     assert_eq!(engine.objects(), before, "as with counts");
+}
+
+#[test]
+fn a_service_that_never_had_objects_lets_no_others_lose_more() {
+    let (engine, site, before) = converged();
+    site.put_manifest("never.yaml", &service("never", ""));
+    let (mut output, stdout) = io::pipe().unwrap();
+    let host = Started::printing_to(&mut site.command("run", &[]), |_| stdout.try_clone().unwrap().into());
+    let status = || ran(&mut site.command_of(&["status", "--config"], &[])).stdout;
+    wait_until("all Services to be looked at", || status().contains("3 true, 1 failed"));
+    // With a full pipe, the host does not get beyond its next line: that `never` is gone.
+    let full = OFlags::NONBLOCK.bits().cast_signed();
+    let pipe = format!("/proc/self/fd/{}", stdout.as_raw_fd());
+    let mut pipe = OpenOptions::new().write(true).custom_flags(full).open(pipe).unwrap();
+    while pipe.write(b"\n").is_ok() {}
+    // The host reads all removals at once.
+    host.signal(Signal::STOP);
+    for manifest in ["never.yaml", "api.yaml", "dns.yaml"] {
+        site.remove_manifest(manifest);
+    }
+    host.signal(Signal::CONT);
+    // The other two would go within this time.
+    thread::sleep(Duration::from_secs(4));
+    thread::spawn(move || io::copy(&mut output, &mut io::sink()));
+    wait_until("the other two to wait", || {
+        assert_eq!(engine.objects(), before);
+        status().contains("waits for an approval to destroy 15 of 29 objects")
+    });
+    host.kill();
 }
 
 /// Gives the ports of all three Services other names: everything of them is replaced, and their counts stay.

@@ -323,6 +323,31 @@ fn negs_of_more_than_half_go_once_with_approve() {
 }
 
 #[test]
+fn a_service_that_was_never_valid_goes_without_an_approval() {
+    let site = Site::example("neg");
+    site.edit("trueup.toml", "listen = \"127.0.0.1:9481\"", "listen = \"127.0.0.1:0\"");
+    for manifest in ["web.yaml", "api.yaml"] {
+        site.remove_manifest(manifest);
+    }
+    let exposed = json!({"exposed_ports": {"99": {}}}).to_string();
+    let never = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "never", "annotations": {"cloud.google.com/neg": exposed}},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+    });
+    site.put_manifest("never.yaml", &never.to_string());
+    let mut host = site.start("run", &[]);
+    host.wait_for("the Service has no such port: it has 80");
+    site.remove_manifest("never.yaml");
+    support::wait_until("all to be well", || {
+        let status = support::ran(&mut site.command_of(&["status", "--config"], &[]));
+        assert!(!status.stdout.contains("waits for an approval"), "{status}");
+        status.stdout.contains("all is well")
+    });
+    host.terminate().0.exits(0);
+}
+
+#[test]
 fn a_start_without_any_node_takes_no_endpoint_away() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();

@@ -19,7 +19,7 @@ const FROM_NOTHING: &str = "3 services: 3 true, 0 failed; 29 created, 0 destroye
 const NOTHING_DONE: &str = "3 services: 3 true, 0 failed; 0 created, 0 destroyed";
 
 /// A Service of type LoadBalancer with one port.
-fn service(name: &str, node_port: &str) -> String {
+pub(crate) fn service(name: &str, node_port: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: default\nspec:\n  type: LoadBalancer\n  \
          ports:\n    - name: tcp\n      port: 6379\n{node_port}"

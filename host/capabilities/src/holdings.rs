@@ -209,11 +209,13 @@ impl Holdings {
         self.0.lock().hold(key, count);
     }
 
-    /// Forgets a key, which has no objects any more.
+    /// Records that nothing is left of a key, and forgets it. What it held and what it was to lose end at once: if only
+    /// the latter did, others could lose more meanwhile.
     pub fn forget(&self, key: &str) {
         let mut state = self.0.lock();
         state.hold(key, 0);
         state.is_changed |= state.held.remove(key).is_some();
+        state.done(key);
     }
 
     /// Sets how many objects a key will lose in this round. 0 if the key is as desired, or nothing else is desired any
@@ -332,15 +334,12 @@ impl Holdings {
 
     /// Whether all of these keys, of one object each, may go now. If so, they are removed; otherwise all of them wait.
     pub fn let_go(&self, keys: &BTreeSet<String>) -> bool {
-        for key in keys {
-            self.expect(key, 1);
-        }
+        keys.iter().for_each(|key| self.expect(key, 1));
         if keys.iter().any(|key| self.admit(key, 1).is_err()) {
             return false;
         }
         for key in keys {
             self.destroyed(key, 1);
-            self.done(key);
             self.forget(key);
         }
         true
@@ -385,21 +384,15 @@ impl Holdings {
         self.done(key);
     }
 
-    /// Records that nothing is left of a key.
+    /// Records that a key lost all its objects.
     pub fn emptied(&self, key: &str) {
         self.destroyed(key, self.held(key));
-        self.done(key);
         self.forget(key);
     }
 
     /// Records that a key is as desired, so it loses nothing more.
     pub fn done(&self, key: &str) {
-        let mut state = self.0.lock();
-        state.set_going(key, 0);
-        state.turn_ended(key);
-        state.has_new_approvals |= state.approved.remove(key);
-        state.is_changed |= state.has_new_approvals;
-        state.is_changed |= state.refused.remove(key);
+        self.0.lock().done(key);
     }
 
     /// Why a key waits; `None` if it does not.
@@ -512,6 +505,13 @@ impl State {
     fn set_guessed(&mut self, key: &str, count: u64) {
         self.guessed_total = self.guessed_total - set(&mut self.guessed, key, count) + count;
         self.waits_since_ms.take_if(|_| self.guessed.is_empty());
+    }
+
+    fn done(&mut self, key: &str) {
+        self.set_going(key, 0);
+        self.turn_ended(key);
+        self.has_new_approvals |= self.approved.remove(key);
+        self.is_changed |= self.has_new_approvals | self.refused.remove(key);
     }
 
     fn turn_ended(&mut self, key: &str) {

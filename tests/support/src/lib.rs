@@ -350,11 +350,16 @@ pub struct Started {
 impl Started {
     /// Starts a program that runs until it is stopped.
     pub fn of(command: &mut Command) -> Self {
+        Self::printing_to(command, |file| file.into())
+    }
+
+    /// The same with another stdout than this file.
+    pub fn printing_to(command: &mut Command, stdout: impl FnOnce(File) -> Stdio) -> Self {
         let said = tempfile::tempdir().unwrap();
         let file = |name| File::create(said.path().join(name)).unwrap();
         let child = command
             .stdin(Stdio::null())
-            .stdout(file("stdout"))
+            .stdout(stdout(file("stdout")))
             .stderr(file("stderr"))
             .spawn()
             .unwrap();

@@ -147,7 +147,7 @@ pub enum Wanted<W> {
     Held,
     /// Nothing: the key is not desired and has nothing.
     Nothing,
-    /// Nothing: the key is gone, and what it had belongs to others by now.
+    /// Nothing: the key is gone, and nothing of it is to be removed: it never had anything, or others have it by now.
     Forget,
 }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::json;
 use trueup_capabilities::Backends;
+use trueup_capabilities::holdings::Holdings;
 use trueup_capabilities::meter::Effects;
 use trueup_config::Lbaas;
 use trueup_sources::Batch;
@@ -239,7 +240,8 @@ impl Reconciler for Services<'_> {
             self.reached.insert(key.clone(), begun);
         }
         let Effects { created, destroyed } = effects;
-        self.setup.keyed.active.quotas.holdings.done(&key.to_string());
+        let ended = if gone { Holdings::forget } else { Holdings::done };
+        ended(&self.setup.keyed.active.quotas.holdings, &key.to_string());
         let did = match (created, destroyed) {
             _ if gone => format!("{destroyed} destroyed"),
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),

@@ -109,19 +109,15 @@ impl Reconciler for Negs<'_> {
         match self.targets.desired(key) {
             Some(Err(error)) => Wanted::Refused(error),
             Some(Ok(desired)) => Wanted::Work(desired),
-            None if self.targets.is_gone(key) => {
-                let holdings = &self.setup.keyed.active.quotas.holdings;
-                if let Err(why) = holdings.admit_all(&key.to_string()) {
-                    return Wanted::Waits(why);
-                }
-                self.settings_left(key).map_or(Wanted::Forget, |settings| {
-                    Wanted::Work(Desired {
-                        settings,
-                        target: Vec::new(),
-                        is_gone: true,
-                    })
-                })
-            }
+            None if self.targets.is_gone(key) => self.settings_left(key).map_or(Wanted::Forget, |settings| {
+                let admitted = self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string());
+                let gone = Desired {
+                    settings,
+                    target: Vec::new(),
+                    is_gone: true,
+                };
+                admitted.map_or_else(Wanted::Waits, |()| Wanted::Work(gone))
+            }),
             None if self.known.get(key).is_some() => Wanted::Held,
             None => Wanted::Nothing,
         }

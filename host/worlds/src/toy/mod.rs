@@ -163,11 +163,15 @@ impl Reconciler for Toys<'_> {
             return Wanted::Work([vec![Desired { key: at, value }], left].concat());
         }
         let left: Vec<Desired> = self.left(key, None).collect();
-        if !self.is_gone(key) {
-            return if left.is_empty() { Wanted::Nothing } else { Wanted::Held };
+        let holdings = &self.setup.keyed.active.quotas.holdings;
+        match self.is_gone(key) {
+            true if left.is_empty() => Wanted::Forget,
+            true => holdings
+                .admit_all(&key.to_string())
+                .map_or_else(Wanted::Waits, |()| Wanted::Work(left)),
+            false if left.is_empty() => Wanted::Nothing,
+            false => Wanted::Held,
         }
-        let admitted = self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string());
-        admitted.map_or_else(Wanted::Waits, |()| Wanted::Work(left))
     }
 
     fn leaves(&self, key: &Key, has: u64) -> u64 {
