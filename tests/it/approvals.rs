@@ -141,6 +141,18 @@ fn a_service_that_never_had_objects_lets_no_others_lose_more() {
     host.kill();
 }
 
+#[test]
+fn a_service_of_less_than_half_that_gets_another_uid_is_replaced_at_once() {
+    let (_engine, site, _) = converged();
+    let uid = "7e57ab1e-0000-4000-8000-000000000001";
+    site.edit(
+        "manifests/web.yaml",
+        "  name: web\n",
+        &format!("  name: web\n  uid: {uid}\n"),
+    );
+    site.converges("3 services: 3 true, 0 failed; 14 created, 14 destroyed");
+}
+
 /// Gives the ports of all three Services other names: everything of them is replaced, and their counts stay.
 fn rename_ports(site: &Site) {
     for (manifest, name, new) in [

@@ -428,7 +428,7 @@ fn host_status(site: &Site, code: i32) -> Value {
 #[test]
 fn status_counts_addresses_as_they_are_and_an_exhausted_pool_is_not_well() {
     let site = Site::ipam();
-    site.edit("trueup.toml", "cooling_period_ms = 30000", "cooling_period_ms = 5000");
+    site.edit("trueup.toml", "cooling_period_ms = 30000", "cooling_period_ms = 15000");
     let host = Host::start(&site);
     let of = |assigned: u64, free: u64, resting: u64| json!({"enis": 2, "addresses": 5, "assigned": assigned, "held": 0, "free": free, "resting": resting});
     let stats = |assigned: u64| of(assigned, 5 - assigned, 0);

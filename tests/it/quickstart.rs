@@ -643,8 +643,8 @@ fn a_manifest_without_a_byte_and_missing_nodes_take_nothing_away() {
 #[test]
 fn a_host_warns_while_another_one_changes_its_objects() {
     let (engine, site, _) = converged();
-    // Ten times as long as the other host's, which so corrects something in each: there is one warning.
-    site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 5000\n");
+    // So long that the other host corrects something in each: there is one warning.
+    site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 15000\n");
     let mut host = site.start("run", &[]);
     host.wait_for("default/web ");
     let status = || trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);

@@ -209,8 +209,8 @@ impl Holdings {
         self.0.lock().hold(key, count);
     }
 
-    /// Records that nothing is left of a key, and forgets it. What it held and what it was to lose end at once: if only
-    /// the latter did, others could lose more meanwhile.
+    /// Records that nothing is left of a key, and forgets it. What it held and what it was to lose end together: if
+    /// only the latter did, others could lose more meanwhile.
     pub fn forget(&self, key: &str) {
         let mut state = self.0.lock();
         state.hold(key, 0);
@@ -423,6 +423,7 @@ impl Holdings {
         let mut state = self.0.lock();
         state.goes_on |= !state.refused.is_empty();
         state.refused.clear();
+        state.admitted.clear();
     }
 
     /// Approves what waits and returns it; `None` if nothing waits.
@@ -522,8 +523,9 @@ impl State {
     }
 
     fn all(&self) -> u64 {
-        // A key may turn out to have more than was known.
-        (self.held_total + self.destroyed).max(self.going_total + self.destroyed)
+        let approved: u64 = self.approved.iter().filter_map(|key| self.held.get(key)).sum();
+        // What is approved goes. A key may turn out to have more than was known.
+        (self.held_total - approved).max(self.going_total) + self.destroyed
     }
 
     fn is_above(&self) -> bool {

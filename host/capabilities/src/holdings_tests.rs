@@ -270,6 +270,30 @@ fn a_key_whose_guest_began_to_destroy_goes_on_whatever_else_is_to_go() {
 }
 
 #[test]
+fn a_key_that_began_to_destroy_begins_anew_after_another_host_acted() {
+    let all = holdings();
+    all.guess("web", 0);
+    assert_eq!(all.admit("web", 2), Ok(()));
+    all.destroyed("web", 2);
+    all.pause();
+    all.expect("api", 8);
+    all.expect("dns", 7);
+    assert!(all.admit("web", 2).is_err(), "19 of 29");
+}
+
+#[test]
+fn what_is_approved_to_go_counts_no_longer_as_kept() {
+    let (all, _) = uncounted();
+    for (key, count) in [("a", 60), ("b", 30), ("c", 10)] {
+        all.hold(key, count);
+    }
+    assert!(all.admit("a", 60).is_err());
+    all.approve().unwrap();
+    assert_eq!(all.admit("c", 10), Ok(()), "10 of 40");
+    assert!(all.admit("b", 30).is_err(), "40 of 40");
+}
+
+#[test]
 fn what_is_gone_goes_after_the_turns_of_what_else_changed() {
     let all = holdings();
     all.foresee("dns", all.held_by_gone("dns"));

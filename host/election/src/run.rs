@@ -234,7 +234,8 @@ impl Election {
             Action::HoldOn(until) | Action::WaitUntil(until) => {
                 tokio::select! {
                     () = sleep(until.since(now)) => {}
-                    () = self.hurry.notified() => {}
+                    // Also for a change that came during the last request, whose answer may be older.
+                    () = self.hurry.notified() => self.state.lock().campaign.hurry(self.fence.now()),
                 }
             }
             Action::Observe => self.observe().await,
@@ -329,9 +330,7 @@ impl Election {
                 Ok(changes) => {
                     let mut changes = std::pin::pin!(changes);
                     while let Some(lease) = changes.next().await {
-                        let mut state = self.state.lock();
-                        if state.campaign.is_news(lease.as_ref()) {
-                            state.campaign.hurry(self.fence.now());
+                        if self.state.lock().campaign.is_news(lease.as_ref()) {
                             self.hurry.notify_one();
                         }
                     }

@@ -242,8 +242,8 @@ async fn a_holder_that_can_not_renew_stops_to_lead_before_it_stops_to_act() {
     let mut one = Campaigner::start(&server, "one", times);
     one.leads().await;
     server.go_away();
-    let before = spec(&server);
     one.stands_by().await;
+    let before = spec(&server);
     let left = one.fence.left();
     assert!(
         left.is_some_and(|left| left <= times.left_when_given_up()),
@@ -308,6 +308,9 @@ async fn a_deleted_or_taken_lease_is_written_again_at_once() {
     let mut other = Campaigner::start(&server, "other", HOURS);
     other.sees("one").await;
     until("both watch", || server.watches() == 2).await;
+    // The answer comes after the next change.
+    let creates = |asked: &Asked| asked.is("create", "leases");
+    server.fault(creates, Fault::AnsweredLate(Duration::from_millis(500)), Some(1));
     assert!(server.delete("leases", "default", "trueup").unwrap());
     until("the Lease is there again", || {
         server.get("leases", "default", "trueup").is_some()
@@ -499,18 +502,21 @@ async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
             2 => _ = server.fault(updates, Fault::AnsweredLate(Duration::from_millis(700)), Some(2)),
             _ => {}
         }
-        let leader = hosts.iter().position(|host| host.role.borrow().is_leading());
-        if let Some(leader) = leader {
-            let killed = hosts.remove(leader);
-            if round % 2 == 0 {
-                killed.dies().await;
-            } else {
-                killed.resigns().await;
-            }
-            let next = Campaigner::start(&server, &format!("host-{round}"), times);
-            track(std::slice::from_ref(&next));
-            hosts.push(next);
+        let mut leader = None;
+        until("a host to leave", || {
+            leader = hosts.iter().position(|host| host.role.borrow().is_leading());
+            leader.is_some()
+        })
+        .await;
+        let killed = hosts.remove(leader.unwrap());
+        if round % 2 == 0 {
+            killed.dies().await;
+        } else {
+            killed.resigns().await;
         }
+        let next = Campaigner::start(&server, &format!("host-{round}"), times);
+        track(std::slice::from_ref(&next));
+        hosts.push(next);
     }
     ended.store(true, Ordering::Relaxed);
     let looks = judge.join().unwrap();

@@ -35,10 +35,10 @@ const KILLS: usize = 10;
 const SEED: u64 = 20_261_121;
 
 /// A short lease, which hosts can still renew in time on a machine with other work.
-const SHORT: &str = "lease_duration_ms = 3000\nrenew_deadline_ms = 1800\nretry_period_ms = 200\n";
+const SHORT: &str = "lease_duration_ms = 4000\nrenew_deadline_ms = 2800\nretry_period_ms = 200\n";
 
 /// The lease duration in [`SHORT`].
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(4);
 
 /// The default times: nothing ends by its time in a shorter test.
 const USUAL: &str = "";

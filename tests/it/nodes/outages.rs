@@ -116,6 +116,8 @@ fn nothing_is_lost(gone: impl FnOnce(&mut Etcd), back: impl FnOnce(&mut Etcd)) {
     let addresses = [&addresses[..], &["192.168.16.9"]].concat();
     wait_for_offers(&etcd, &["node-a", "node-b", "node-c"], &addresses, 30081);
     for host in [&mut a, &mut b, &mut c] {
+        // What a call does is visible before the call ends.
+        wait_until("the ends of its calls", || host.status().code == Some(0));
         let ended = host.terminate().exits(0);
         assert_eq!(
             ended.last_line(),

@@ -196,7 +196,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     let manifests = manifests();
     let config = Config::new("node-a", &manifests).against(&etcd.url());
     // It may ask one question in a call, and needs more for its first call.
-    let mut host = Host::start_new(config.serving(&["other", "nftables", "nat44"]));
+    let mut host = Host::start_new(config.patient(8_000).serving(&["other", "nftables", "nat44"]));
     host.wait_for("; set aside after 3 times until it or the guest changes");
     let line = host
         .stdout()
@@ -270,7 +270,7 @@ fn a_renderer_that_is_allowed_more_after_a_reload_is_tried_again() {
     let etcd = Etcd::start();
     let manifests = manifests();
     let config = Config::new("node-a", &manifests).against(&etcd.url());
-    let mut host = Host::start_new(config.serving(&["other", "nftables"]));
+    let mut host = Host::start_new(config.patient(8_000).serving(&["other", "nftables"]));
     host.wait_for("; set aside after 3 times until it or the guest changes");
     host.site
         .edit("trueup.toml", "imports_per_call = 1 ", "imports_per_call = 100 ");

@@ -556,7 +556,10 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
         browser.until("!document.getElementById('newer').hidden").await;
         browser.until("document.getElementById('notes').hidden").await;
         assert_ne!(browser.text("#count").await, count);
-        assert_eq!(browser.run(seen).await, before);
+        // The list is drawn in the next frame.
+        browser
+            .until(&format!("JSON.stringify((() => {{ {seen} }})()) === '{before}'"))
+            .await;
         browser.run("document.getElementById('newer').click();").await;
         browser
             .until("document.getElementById('newer').hidden && document.getElementById('list').scrollTop === 0")

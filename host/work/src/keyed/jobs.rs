@@ -86,6 +86,7 @@ impl<W: Reconciler> Keyed<'_, W> {
                 Wanted::Nothing => {
                     self.host_status.gone(W::RULES.guest, &key.to_string());
                     self.controller.forget(&key);
+                    self.holdings().forget(&key.to_string());
                     self.rest(&key);
                 }
                 Wanted::Forget => {

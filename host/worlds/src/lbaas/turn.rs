@@ -165,19 +165,17 @@ impl ServiceTurn {
     async fn reconcile(&mut self, step: &Step, later: &[Step]) -> Result<(), Failure> {
         let desired = &step.desired;
         self.granted(desired)?;
-        self.turn.counts = true;
         self.turn.foreseen = None;
         let report = loop {
-            self.turn.removing = step.removes;
+            (self.turn.removing, self.turn.counts) = (step.removes, true);
             let report = self.call::<Report>(RECONCILE, desired).await;
-            self.turn.removing = false;
+            (self.turn.removing, self.turn.counts) = (false, false);
             match self.holdings().take_uncounted(self.turn.slot.key()) {
                 Some(Uncounted::Key) if report.is_err() => self.count(step, later).await?,
                 Some(Uncounted::Others) if report.is_err() => break Err(Failure::gave_way(OTHERS_COUNT_MS)),
                 _ => break report,
             }
         };
-        self.turn.counts = false;
         if report?.is_none() {
             let key = &self.key;
             let gone = desired.load_balancers.join(", ");

@@ -124,7 +124,8 @@ impl Reconciler for Negs<'_> {
     }
 
     fn leaves(&self, key: &Key, has: u64) -> u64 {
-        if self.targets.is_gone(key) { 0 } else { has }
+        let goes = self.targets.is_gone(key) && self.settings_left(key).is_some();
+        if goes { 0 } else { has }
     }
 
     async fn mail(&mut self) -> Mail {

@@ -163,12 +163,10 @@ impl Reconciler for Toys<'_> {
             return Wanted::Work([vec![Desired { key: at, value }], left].concat());
         }
         let left: Vec<Desired> = self.left(key, None).collect();
-        let holdings = &self.setup.keyed.active.quotas.holdings;
+        let admit = || self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string());
         match self.is_gone(key) {
             true if left.is_empty() => Wanted::Forget,
-            true => holdings
-                .admit_all(&key.to_string())
-                .map_or_else(Wanted::Waits, |()| Wanted::Work(left)),
+            true => admit().map_or_else(Wanted::Waits, |()| Wanted::Work(left)),
             false if left.is_empty() => Wanted::Nothing,
             false => Wanted::Held,
         }
@@ -177,7 +175,7 @@ impl Reconciler for Toys<'_> {
     fn leaves(&self, key: &Key, has: u64) -> u64 {
         match self.value(key) {
             Some(_) => 1,
-            None if self.is_gone(key) => 0,
+            None if self.is_gone(key) && self.left(key, None).next().is_some() => 0,
             None => has,
         }
     }

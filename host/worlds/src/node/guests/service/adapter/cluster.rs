@@ -146,12 +146,13 @@ impl Cluster {
         let services = self.held.iter().filter(|reference| reference.kind == Kind::Service);
         let gone = services.filter(|reference| !unreadable.contains(reference));
         let mut gone: BTreeSet<String> = gone.map(|reference| Id::from(reference).to_string()).collect();
-        if !self.was_complete && !self.showing.is_cluster() {
-            let is_known = |key: &str| {
-                let id = key.parse::<Id>();
-                id.is_ok_and(|id| self.index.fact(&id.of_kind(Kind::Service)).is_some())
-            };
-            gone.extend(quotas.holdings.without(is_known));
+        if !self.was_complete {
+            let fact = |id: Id| self.index.fact(&id.of_kind(Kind::Service));
+            let missing = quotas.holdings.without(|key| key.parse().ok().and_then(fact).is_some());
+            match self.showing.is_cluster() {
+                true => missing.iter().for_each(|key| quotas.holdings.forget(key)),
+                false => gone.extend(missing),
+            }
         }
         quotas.holdings.let_go(&gone)
     }

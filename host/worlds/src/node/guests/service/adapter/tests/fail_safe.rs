@@ -175,17 +175,29 @@ fn more_than_half_of_the_services_go_only_after_an_approval() {
     assert_eq!(all.take_in(&look([])).events.len(), 20);
 }
 
-#[test]
-fn services_that_go_while_no_process_runs_wait_as_well() {
+/// The next process, whose first look shows five of the twenty Services.
+fn after_a_restart(mut all: Cluster) -> (Cluster, Arc<Quotas>) {
     let quotas = Arc::new(Quotas::default());
     let (_, services) = guarded(&quotas);
     let next = Arc::new(Quotas::default());
     next.holdings
         .guard(ApproveAbove::default(), Arc::new(VirtualClock::new(0)));
     next.holdings.restore(quotas.holdings.changed().unwrap());
-    let mut all = cluster();
     all.quotas = Some(Arc::clone(&next));
     all.take_in(&look(services[..5].iter().cloned().map(is)));
+    (all, next)
+}
+
+#[test]
+fn services_deleted_in_a_cluster_while_no_process_runs_are_forgotten() {
+    let (all, next) = after_a_restart(Cluster::new("node-a", Interfaces::None, true));
+    assert!(all.is_complete());
+    assert_eq!(next.holdings.without(|_| false).len(), 5);
+}
+
+#[test]
+fn services_that_go_while_no_process_runs_wait_as_well() {
+    let (mut all, next) = after_a_restart(cluster());
     assert!(!all.is_complete(), "nothing is rendered anew");
     next.holdings.approve().unwrap();
     all.take_in(&look([]));
