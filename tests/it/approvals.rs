@@ -121,9 +121,13 @@ fn a_service_that_never_had_objects_lets_no_others_lose_more() {
     let status = || ran(&mut site.command_of(&["status", "--config"], &[])).stdout;
     wait_until("all Services to be looked at", || status().contains("3 true, 1 failed"));
     // With a full pipe, the host does not get beyond its next line: that `never` is gone.
-    let full = OFlags::NONBLOCK.bits().cast_signed();
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let pipe = format!("/proc/self/fd/{}", stdout.as_raw_fd());
-    let mut pipe = OpenOptions::new().write(true).custom_flags(full).open(pipe).unwrap();
+    let mut pipe = OpenOptions::new()
+        .write(true)
+        .custom_flags(nonblocking)
+        .open(pipe)
+        .unwrap();
     while pipe.write(b"\n").is_ok() {}
     // The host reads all removals at once.
     host.signal(Signal::STOP);
@@ -131,7 +135,7 @@ fn a_service_that_never_had_objects_lets_no_others_lose_more() {
         site.remove_manifest(manifest);
     }
     host.signal(Signal::CONT);
-    // The other two would go within this time.
+    // In this time, the other two would go.
     thread::sleep(Duration::from_secs(4));
     thread::spawn(move || io::copy(&mut output, &mut io::sink()));
     wait_until("the other two to wait", || {

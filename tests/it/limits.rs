@@ -28,8 +28,9 @@ static COMPONENT: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("1", m
 static MISBEHAVING: LazyLock<Arc<Program>> = LazyLock::new(|| program(&COMPONENT));
 static LBAAS: LazyLock<Arc<Program>> = LazyLock::new(|| built_in("lbaas"));
 
-/// Short, so that the tests are fast; long enough for an honest guest on a busy machine, which may stall in its call.
-const CPU_MS: u64 = 1500;
+/// The limit of a call's time. Short, so that the tests are fast; long enough for an honest guest on a busy machine,
+/// which may stall in its call.
+const LIMIT_MS: u64 = 1500;
 
 /// Instances of the guest `misbehaving` that cause this trouble, with their journals in `state_dir`.
 fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Instances {
@@ -245,7 +246,7 @@ async fn is_identical(recorded: Segment, calls: u64) {
 #[tokio::test]
 async fn a_guest_that_loops_for_ever_is_stopped_by_its_deadline() {
     let limits = Limits {
-        cpu_ms: CPU_MS,
+        cpu_ms: LIMIT_MS,
         ..Limits::default()
     };
     let says = &[
@@ -350,7 +351,7 @@ async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
 #[tokio::test]
 async fn a_call_that_sleeps_for_ever_is_stopped_by_the_time_of_a_whole_call() {
     let limits = Limits {
-        call_ms: CPU_MS,
+        call_ms: LIMIT_MS,
         ..Limits::default()
     };
     let dir = tempfile::tempdir().unwrap();
@@ -375,7 +376,7 @@ async fn a_call_that_sleeps_for_ever_is_stopped_by_the_time_of_a_whole_call() {
 #[tokio::test]
 async fn a_call_that_loops_is_stopped_by_the_time_of_a_whole_call() {
     let limits = Limits {
-        call_ms: CPU_MS,
+        call_ms: LIMIT_MS,
         cpu_ms: 60_000,
         ..Limits::default()
     };
@@ -393,7 +394,7 @@ async fn a_call_that_loops_is_stopped_by_the_time_of_a_whole_call() {
 async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
     for (does, export) in [("loop-in-snapshot", "snapshot"), ("loop-in-restore", "restore")] {
         let limits = Limits {
-            cpu_ms: CPU_MS,
+            cpu_ms: LIMIT_MS,
             ..Limits::default()
         };
         let dir = tempfile::tempdir().unwrap();
@@ -526,7 +527,7 @@ async fn waiting_for_the_host_is_no_cpu_time() {
         "sleep",
         SLEEP_MS,
         Limits {
-            cpu_ms: CPU_MS,
+            cpu_ms: LIMIT_MS,
             ..Limits::default()
         },
     );

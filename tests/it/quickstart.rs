@@ -643,7 +643,7 @@ fn a_manifest_without_a_byte_and_missing_nodes_take_nothing_away() {
 #[test]
 fn a_host_warns_while_another_one_changes_its_objects() {
     let (engine, site, _) = converged();
-    // So long that the other host corrects something in each: there is one warning.
+    // So seldom that the other host changes something between any two resyncs: there is one warning.
     site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 15000\n");
     let mut host = site.start("run", &[]);
     host.wait_for("default/web ");

@@ -417,8 +417,8 @@ impl Holdings {
         std::mem::take(&mut state.refused)
     }
 
-    /// Another host acts now: nothing waits here any more. If this host acts again, it goes on with the round in which
-    /// something waited.
+    /// Another host acts now: nothing waits here any more, and no key has begun to destroy. If this host acts again, it
+    /// goes on with the round in which something waited.
     pub fn pause(&self) {
         let mut state = self.0.lock();
         state.goes_on |= !state.refused.is_empty();
@@ -524,7 +524,7 @@ impl State {
 
     fn all(&self) -> u64 {
         let approved: u64 = self.approved.iter().filter_map(|key| self.held.get(key)).sum();
-        // What is approved goes. A key may turn out to have more than was known.
+        // What is approved goes, so it does not count as kept. A key may turn out to have more than was known.
         (self.held_total - approved).max(self.going_total) + self.destroyed
     }
 

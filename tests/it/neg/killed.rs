@@ -182,7 +182,8 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
     let mut random = ChaCha8Rng::seed_from_u64(seed());
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let (mut hits, mut deck) = (Kills::default(), Vec::new());
-    // Creating and filling the NEGs, the move there, and back; repeated if a move was faster than the kills.
+    // Creating and filling the NEGs, the move there, and back; repeated if a move was faster than the kills,
+    // or no kill hit one of the cuts.
     let enough = [KILLS / 5, KILLS * 3 / 5, KILLS];
     for phase in 0.. {
         let is_covered = hits.cut.iter().all(|count| *count > 0) && hits.untold.len() >= 3;

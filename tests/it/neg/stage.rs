@@ -69,7 +69,7 @@ impl Stage {
         stage.hold();
         stage.change(|cluster| cluster.set_stack(Stack::Dual));
         let operation = stage.in_flight(Does::Detach);
-        // The turn that asked for it ends later.
+        // The host shows it once the turn that asked for it has ended.
         let shown = format!("in flight shop/web/80: operation {operation} ");
         stage.wait_until("the status to show it", |stage| {
             let status = support::ran(&mut stage.site.command_of(&["status", "--keys", "--config"], &[]));

@@ -140,7 +140,8 @@ impl Cluster {
     }
 
     /// Whether the Services that are missing from the source may be removed: all of them, or none. At the start of a
-    /// folder source these are the Services of the previous process. What is missing from a cluster was deleted there.
+    /// folder source these are the Services of the previous process. What is missing from a cluster was deleted there
+    /// meanwhile, and counts no longer.
     fn may_go(&self, unreadable: &BTreeSet<ObjectRef>) -> bool {
         let Some(quotas) = &self.quotas else { return true };
         let services = self.held.iter().filter(|reference| reference.kind == Kind::Service);
